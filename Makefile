@@ -1,0 +1,147 @@
+# One makefile for the whole house.  `make help` lists what it can do.
+#
+#   tools/NAME.c (+ tools/NAME/*.c)  ->  bin/NAME
+#   libcommon/ formats/ kernels/     ->  one static library each
+#   tests/FOLDER/test_X.c            ->  linked only with what FOLDER may use
+#
+# CUDA and MPI are auto | 0 | 1: `auto` uses what is there and says so, `1` fails when it is
+# missing, `0` never looks.
+
+CUDA   ?= auto
+MPI    ?= auto
+DEBUG  ?= 0
+BUILD  ?= build
+BIN    ?= bin
+PREFIX ?= /usr/local
+VERSION := 0.1.0
+
+, := ,
+CC   ?= cc
+NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) nvcc)
+
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR:%=-Werror)
+SAN     := -fsanitize=address$(,)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+OPT     := $(if $(filter 1,$(DEBUG)),-O1 -g $(SAN),-O2 -g)
+CFLAGS  ?= $(OPT)
+# No contraction and no fast-math anywhere: what is one rounding and what are two is part of the numbers.
+ALLCFLAGS = -std=gnu11 -D_GNU_SOURCE -I. $(WARN) -ffp-contract=off $(CFLAGS) $(PACKAGE_CFLAGS) $(FEATURES) -DCAIRN_VERSION='"$(VERSION)"'
+DEPS      = -MMD -MP -MF $(@:.o=.d)
+
+# kernels/cpu/X_ISA.c is compiled for that instruction set and reached only through a run-time choice.
+ISA_avx2       := -mavx2 -mfma -mf16c
+ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
+ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
+isa = $(foreach i,avx2 avx512 avx512bf16,$(if $(filter %_$i.c,$1),$(ISA_$i)))
+
+all: tools
+ifeq ($(filter setup help clean,$(MAKECMDGOALS)),)
+include $(BUILD)/config.$(CUDA).$(MPI).mk
+endif
+
+# -- feature probe: run once, cached under build/ -----------------------------------------------
+# $(call probe,NAME,WANT,TEST) prints HAVE_NAME := 0|1 and obeys auto|0|1.
+define probe
+	case "$2" in \
+	0) v=0 ;; \
+	*) if $3 >/dev/null 2>&1; then v=1; else v=0; fi ;; \
+	esac; \
+	if [ "$2$$v" = 10 ]; then echo "make: $1=1 but $1 was not found" >&2; exit 1; fi; \
+	echo "HAVE_$1 := $$v"
+endef
+
+$(BUILD)/config.$(CUDA).$(MPI).mk: Makefile
+	@mkdir -p $(@D)
+	@for p in hdf5 libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash; do \
+	   pkg-config --exists $$p || { echo "make: $$p is missing; run: make setup" >&2; exit 69; }; done
+	@{ $(call probe,CUDA,$(CUDA),$(NVCC) --version) && \
+	   $(call probe,MPI,$(MPI),mpicc --showme:link) && \
+	   $(call probe,X86,auto,test "$$(uname -m)" = x86_64) && \
+	   echo "PACKAGE_CFLAGS := $$(pkg-config --cflags hdf5 libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash | sed 's/-I/-isystem /g')" && \
+	   echo "LIBS_COMMON := $$(pkg-config --libs yaml-0.1 libxxhash) -lpthread -lm -ldl" && \
+	   echo "LIBS_FORMATS := $$(pkg-config --libs hdf5 libzstd libpcre2-8 libutf8proc) -lgmp"; } >$@.tmp
+	@mv $@.tmp $@
+	@sed -n 's/^HAVE_/configured: HAVE_/p' $@ >&2
+
+# -- sources are whatever the folders hold ----------------------------------------------------------
+obj     = $(patsubst %,$(BUILD)/%.o,$1)
+CPU    := $(wildcard kernels/cpu/*.c)
+ifneq ($(HAVE_X86),1)
+CPU    := $(filter-out %_avx2.c %_avx512.c %_avx512bf16.c,$(CPU))
+else
+CPU    := $(filter-out %_no_x86.c,$(CPU))
+endif
+COMMON := $(call obj,$(wildcard libcommon/*.c))
+FORMAT := $(call obj,$(wildcard formats/*.c formats/*/*.c))
+KERNEL := $(call obj,$(wildcard kernels/*.c kernels/model/*.c) $(CPU))
+TOOLS  := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
+BINS   := $(TOOLS:%=$(BIN)/%)
+PARTS  := $(call obj,$(wildcard tools/*/*.c))
+TESTS  := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
+LIBS    = $(LIBS_FORMATS) $(LIBS_COMMON)
+
+C := $(BUILD)/libcommon.a
+F := $(BUILD)/libformats.a
+K := $(BUILD)/libkernels.a
+T := $(BUILD)/libtools.a
+$(C): $(COMMON)
+$(F): $(FORMAT)
+$(K): $(KERNEL)
+$(T): $(PARTS)
+$(C) $(F) $(K) $(T):
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+.SECONDEXPANSION:
+$(BINS): $(BIN)/%: $(BUILD)/tools/%.c.o $$(call obj,$$(wildcard tools/$$*/*.c)) $(F) $(K) $(C)
+	@mkdir -p $(@D)
+	$(say) LINK $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+
+# A test may link only what its folder may depend on: the linker guards the direction.
+$(filter $(BUILD)/tests/libcommon/%,$(TESTS)): $(C)
+$(filter $(BUILD)/tests/formats/%,$(TESTS)):   $(F) $(C)
+$(filter $(BUILD)/tests/kernels/%,$(TESTS)):   $(K) $(C)
+$(filter $(BUILD)/tests/tools/%,$(TESTS)):     $(T) $(F) $(K) $(C)
+$(BUILD)/tests/libcommon/%: TESTLIBS = $(LIBS_COMMON)
+$(BUILD)/tests/formats/%:   TESTLIBS = $(LIBS)
+$(BUILD)/tests/kernels/%:   TESTLIBS = $(LIBS_COMMON)
+$(BUILD)/tests/tools/%:     TESTLIBS = $(LIBS)
+$(TESTS): %: %.c.o
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(TESTLIBS) -o $@
+
+# -- compiling; flags.stamp changes when the flags do -----------------------------------------------
+$(BUILD)/%.c.o: %.c $(BUILD)/flags.stamp
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CC) $(ALLCFLAGS) $(if $(filter kernels/cpu/%,$<),-O3 $(call isa,$<)) $(DEPS) -c $< -o $@
+$(BUILD)/flags.stamp: force
+	@mkdir -p $(@D)
+	@echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' | cmp -s - $@ || echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' >$@
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)
+
+# -- the verbs --------------------------------------------------------------------------------------
+tools: $(BINS)                  ## build every program into bin/ (the default)
+setup:                          ## install the Debian packages that building and testing need
+	@sh tests/lib/setup.sh
+check: setup                    ## run every test that this machine can run (no GPU needed)
+	@$(MAKE) --no-print-directory check-built
+check-built: $(TESTS) $(BINS)
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/%,$(wildcard tests/*/*.sh))
+unit: $(TESTS)                  ## only the C tests
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS)
+layers:                         ## no folder includes one above or beside it
+	@! grep -nE '#include "(tools|formats|kernels)/' libcommon/*.[ch]
+	@! grep -rnE '#include "(tools|kernels)/' formats --include='*.[ch]'
+	@! grep -rnE '#include "(tools|formats)/' kernels
+	@! grep -rnE '#include <(hdf5|H5)' --include='*.[ch]' libcommon kernels tools
+	@! grep -rnE '#include "[a-z_]+\.h"' --include='*.[ch]' libcommon formats kernels tools
+clean:                          ## forget everything built
+	rm -rf $(BUILD) $(BIN)
+help:                           ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /  make \1\t/p' Makefile
+
+Q   := $(if $(V),,@)
+say := @$(if $(V),:,printf '  %-5s %s\n')
+.PHONY: all tools setup check check-built unit layers clean help force
+.SECONDARY:
+.DELETE_ON_ERROR:

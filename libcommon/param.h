@@ -1,0 +1,49 @@
+#ifndef LIBCOMMON_PARAM_H
+#define LIBCOMMON_PARAM_H
+
+/*
+ * The parameter table: the single source for initialisation, sharding, gradient reduction, decay groups and
+ * checkpoint boxes.  Built from a model_config; names are Hugging Face's, logical and unfused.
+ */
+
+#include "libcommon/box.h"
+#include "libcommon/layout.h"
+#include "libcommon/model_config.h"
+
+enum param_role { ROLE_PARAM, ROLE_FROZEN, ROLE_BUFFER, ROLE_CARRIED };
+enum param_kind {
+	PARAM_EMBED, PARAM_INPUT_NORM, PARAM_Q, PARAM_K, PARAM_V, PARAM_O, PARAM_Q_BIAS, PARAM_K_BIAS, PARAM_V_BIAS, PARAM_O_BIAS,
+	PARAM_Q_NORM, PARAM_K_NORM, PARAM_POST_NORM, PARAM_GATE, PARAM_UP, PARAM_DOWN, PARAM_GATE_BIAS, PARAM_UP_BIAS, PARAM_DOWN_BIAS,
+	PARAM_FINAL_NORM, PARAM_LM_HEAD, PARAM_SCORE
+};
+/* Gradient over the ranks of a TP group: each has its own part; all have the same; each has a part of the sum. */
+enum grad_state { GRAD_SHARDED, GRAD_SAME, GRAD_PARTIAL };
+
+struct param {
+	char *name;             /* owned */
+	enum param_kind kind;
+	enum param_role role;
+	int layer;              /* -1: not in a layer */
+	int rank;
+	long shape[TENSOR_RANK];
+	int tp_axis;            /* dimension that TP splits; -1: replicated */
+	long tp_unit;           /* rows (columns) that stay together: head_dim, heads per group * head_dim, 1 */
+	enum grad_state tp_grad;
+	long chunks;            /* C of design section 5: pieces of K that are summed apart; 1: one chain */
+	bool decay;             /* weight decay applies: matrices, not norms and biases */
+};
+
+struct param_table {
+	struct param *p;        /* owned; embed, layers in order, final norm, head */
+	long n;
+	struct model_config config;
+};
+
+void param_table_init(struct param_table *t, const struct model_config *c);
+void param_table_release(struct param_table *t);
+const struct param *param_find(const struct param_table *t, const char *name); /* or NULL */
+const char *role_name(enum param_role r);       /* "param", "frozen", ... */
+/* The box that a rank of this layout holds (the whole tensor for one rank). */
+struct box param_box(const struct param *p, const struct layout *l, int tp_rank);
+
+#endif

@@ -1,0 +1,167 @@
+#include "libcommon/xalloc.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static void *got(void *p, size_t bytes)
+{
+	if (!p && bytes)
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted", bytes);
+	return p;
+}
+
+static size_t times(size_t n, size_t size)
+{
+	size_t bytes;
+
+	if (__builtin_mul_overflow(n, size, &bytes))
+		die(EX_UNAVAILABLE, "out of memory: %zu times %zu bytes wanted", n, size);
+	return bytes;
+}
+
+void *xmalloc(size_t bytes)
+{
+	return got(malloc(bytes ? bytes : 1), bytes ? bytes : 1);
+}
+
+void *xcalloc(size_t n, size_t size)
+{
+	size_t bytes = times(n, size);
+
+	return got(calloc(1, bytes ? bytes : 1), bytes ? bytes : 1);
+}
+
+void *xrealloc(void *p, size_t bytes)
+{
+	return got(realloc(p, bytes ? bytes : 1), bytes ? bytes : 1);
+}
+
+void *xrealloc_array(void *p, size_t n, size_t size)
+{
+	return xrealloc(p, times(n, size));
+}
+
+char *xstrdup(const char *s)
+{
+	return xstrndup(s, strlen(s));
+}
+
+char *xstrndup(const char *s, size_t n)
+{
+	char *p = xmalloc(n + 1);
+
+	memcpy(p, s, n);
+	p[n] = 0;
+	return p;
+}
+
+char *xasprintf(const char *fmt, ...)
+{
+	va_list ap;
+	char *s;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&s, fmt, ap);
+	va_end(ap);
+	return got(n < 0 ? NULL : s, 1);
+}
+
+struct arena_block {
+	struct arena_block *next;
+	size_t size;            /* of data */
+	_Alignas(16) char data[];
+};
+
+void *arena_alloc(struct arena *a, size_t bytes)
+{
+	size_t want = (bytes + 15) & ~(size_t)15;
+	struct arena_block *b = a->block;
+	void *p;
+
+	if (want < bytes)
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted", bytes);
+	if (!b || b->size - a->used < want) {
+		size_t size = b ? b->size * 2 : 4096;
+
+		if (size > 1 << 20)
+			size = 1 << 20;
+		if (size < want)
+			size = want;
+		b = xmalloc(sizeof(*b) + size);
+		b->size = size;
+		b->next = a->block;
+		a->block = b;
+		a->used = 0;
+	}
+	p = b->data + a->used;
+	a->used += want;
+	return p;
+}
+
+void *arena_calloc(struct arena *a, size_t n, size_t size)
+{
+	size_t bytes = times(n, size);
+
+	return memset(arena_alloc(a, bytes), 0, bytes);
+}
+
+char *arena_strndup(struct arena *a, const char *s, size_t n)
+{
+	char *p = arena_alloc(a, n + 1);
+
+	memcpy(p, s, n);
+	p[n] = 0;
+	return p;
+}
+
+char *arena_printf(struct arena *a, const char *fmt, ...)
+{
+	va_list ap;
+	char *p;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	p = arena_alloc(a, (size_t)n + 1);
+	va_start(ap, fmt);
+	vsnprintf(p, (size_t)n + 1, fmt, ap);
+	va_end(ap);
+	return p;
+}
+
+void arena_release(struct arena *a)
+{
+	for (struct arena_block *b = a->block, *next; b; b = next) {
+		next = b->next;
+		free(b);
+	}
+	memset(a, 0, sizeof(*a));
+}
+
+enum { HUGE_PAGE = 2 << 20 };
+
+void *big_alloc(size_t bytes, const char *what)
+{
+	size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64, want;
+	void *p;
+
+	if (__builtin_add_overflow(bytes, align - 1, &want))
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s", bytes, what);
+	want &= ~(align - 1);
+	if (posix_memalign(&p, align, want ? want : 64))
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s", bytes, what);
+	if (bytes >= HUGE_PAGE)
+		madvise(p, want, MADV_HUGEPAGE);
+	return memset(p, 0, want ? want : 64);
+}
+
+void big_free(void *p)
+{
+	free(p);
+}
