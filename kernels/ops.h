@@ -1,0 +1,158 @@
+#ifndef KERNELS_OPS_H
+#define KERNELS_OPS_H
+
+/*
+ * A backend is one table of functions, chosen once by ops_find(); nothing above it branches.
+ *
+ * Types.  `t` is the type of weights and activations: DTYPE_F32 or DTYPE_BF16.  Arithmetic, statistics,
+ * logits, losses and weight gradients are fp32 whatever t is; a result is rounded to t once, at its end.
+ *
+ * Invariance (design section 5).  The value of a row never depends on how many other rows there are, where they
+ * lie, how sequences are packed, on threads, or on whether keys come from a cache:
+ *  - a product is, per chunk of K (struct matrix, `chunks`), one chain in a fixed order of k; chunks are
+ *    joined by the fixed tree of tree_join() and then bias is added, then rounded;
+ *  - attention walks key tiles of ATTENTION_TILE from position 0; each ATTENTION_SPLIT keys start afresh from m = -inf
+ *    and end as (m, l, o) in fp32, merged in ascending order; masked and tail keys contribute exact zeros;
+ *  - sums over the vocabulary go by VOCAB_BLOCK, each from its own maximum, joined in ascending pairs (tree_join order);
+ *  - weight gradients are sums over rows in row order, independent of threads.
+ *
+ * Shapes are row-major.  Pointers are to the backend's memory (plain memory on the CPU).  Outputs never alias
+ * inputs unless a comment says so.  Wrong shapes are the programmer's: bug().
+ */
+
+#include "libcommon/tensor.h"
+
+enum { ATTENTION_TILE = 64, ATTENTION_SPLIT = 512, VOCAB_BLOCK = 1024 };
+
+/* A weight w[n, k] (out, in; Hugging Face's order) made ready for products. */
+struct matrix {
+	enum dtype t;
+	long n, k;
+	long chunks;            /* divides k; pieces of K summed apart */
+	bool backward;          /* also ready for linear_dx */
+	void *fwd, *bwd;        /* the backend's packed forms, owned */
+	size_t fwd_bytes, bwd_bytes;
+};
+
+struct attention_shape {
+	long heads, kv_heads, head_dim;
+	float scale;            /* 1 / sqrt(head_dim) for all present families */
+};
+
+/* One query row against cached keys: positions 0..position of the sequence whose pages these are. */
+struct kv_row {
+	void *const *page;      /* page[i] holds positions 64 i .. 64 i + 63 of one layer, all kv heads */
+	long position;          /* of this row; its key and value are already in the cache */
+};
+
+struct adamw {                  /* decoupled weight decay (Loshchilov & Hutter, 2019) */
+	float lr, beta1, beta2, eps, weight_decay;
+	float bias1, bias2;     /* 1 - beta1^t, 1 - beta2^t, computed in double */
+	float grad_scale;       /* the clip factor */
+};
+
+struct sample_row {             /* how to draw one token from one row of logits */
+	float u;                /* uniform in [0, 1) */
+	float temperature;      /* 0: greedy, lowest id on ties */
+	float top_p;            /* 1: off */
+	float min_p;            /* 0: off */
+	long top_k;             /* 0: off */
+};
+
+struct ops {
+	const char *name;       /* "cpu" */
+	const char *isa;        /* "avx512bf16", "avx512", "avx2", "portable"; for cuda the architecture */
+
+	void *(*alloc)(size_t bytes, const char *what);         /* zeroed; dies naming what and bytes */
+	void (*release)(void *p);
+	void (*put)(void *dev, const void *host, size_t bytes);
+	void (*get)(void *host, const void *dev, size_t bytes);
+
+	/* -- products ------------------------------------------------------------------------ */
+	void (*matrix_init)(struct matrix *w, enum dtype t, long n, long k, long chunks, bool backward);
+	void (*matrix_load)(struct matrix *w, const void *rows); /* [n, k] of type w->t */
+	void (*matrix_release)(struct matrix *w);
+	/* y[m, n] = x[m, k] w^T + bias (or no bias: NULL); y has type ty (t, or F32 for logits), bias type t. */
+	void (*linear_fwd)(void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias, long m);
+	/* dx[m, k] (+)= dy[m, n] w; both of type t; w->backward.  add: onto what dx holds, in fp32, rounded once. */
+	void (*linear_dx)(void *dx, const void *dy, const struct matrix *w, long m, bool add);
+	/* dw[n, k] += dy^T x in fp32;  dbias[n] += column sums of dy (NULL: none). */
+	void (*linear_dw)(float *dw, float *dbias, const void *dy, const void *x, long m, long n, long k, enum dtype t);
+
+	/* -- attention: causal, grouped-query -------------------------------------------------- */
+	/* Packed rows: sequence s has rows cu[s] .. cu[s+1]-1, positions from 0.  q, out: [rows, heads, d];
+	 * k, v: [rows, kv_heads, d] (k after RoPE).  lse[rows, heads]: log sum exp(scale q.k), for the backward pass (NULL: not wanted).
+	 *   out_i = sum_{j <= i} softmax_j(scale q_i . k_j) v_j */
+	void (*attention_fwd)(void *out, float *lse, const void *q, const void *k, const void *v, const long *cu, long nseq,
+			      const struct attention_shape *s, enum dtype t);
+	/* dq, dk, dv of the above; each written whole.  Deterministic whatever the threads. */
+	void (*attention_bwd)(void *dq, void *dk, void *dv, const void *dout, const void *out, const float *lse,
+			      const void *q, const void *k, const void *v, const long *cu, long nseq,
+			      const struct attention_shape *s, enum dtype t);
+	/* A page: keys and values of 64 positions of one layer, all kv heads, in the order the arithmetic reads them. */
+	size_t (*kv_page_bytes)(const struct attention_shape *s, enum dtype t);
+	/* Put k, v [rows, kv_heads, d] into the pages of their rows at their positions. */
+	void (*kv_put)(const struct kv_row *row, const void *k, const void *v, long rows, const struct attention_shape *s, enum dtype t);
+	/* The same bits as attention_fwd.  Rows of one sequence that follow each other are taken together. */
+	void (*attention_cached)(void *out, const void *q, const struct kv_row *row, long rows,
+				 const struct attention_shape *s, enum dtype t);
+
+	/* -- the rest of a block --------------------------------------------------------------- */
+	void (*embed_fwd)(void *y, const void *table, const int *ids, long rows, long hidden, enum dtype t);
+	/* dtable[ids[r]] += dy[r] in row order. */
+	void (*embed_bwd)(float *dtable, const void *dy, const int *ids, long rows, long hidden, enum dtype t);
+	/* rstd[r] = 1 / sqrt(mean_c(x[r,c]^2) + eps);  y[r,c] = x[r,c] rstd[r] w[c].  rstd NULL: not kept. */
+	void (*rmsnorm_fwd)(void *y, float *rstd, const void *x, const void *w, long rows, long cols, float eps, enum dtype t);
+	/* dx[r,c] (+)= rstd (dy w - x rstd^2 mean_c(dy w x));  dw[c] += sum_r dy x rstd.  add as in linear_dx. */
+	void (*rmsnorm_bwd)(void *dx, float *dw, const void *dy, const void *x, const void *w, const float *rstd,
+			    long rows, long cols, bool add, enum dtype t);
+	/* Rotate-half RoPE in place on x[rows, heads, d]: pairs (j, j + d/2), angle table cos, sin [max_position, d/2];
+	 * inverse: the transpose, for gradients. */
+	void (*rope)(void *x, const int *position, const float *cos, const float *sin, long rows, long heads, long d,
+		     bool inverse, enum dtype t);
+	/* y = silu(gate) up, silu(g) = g / (1 + exp(-g)). */
+	void (*swiglu_fwd)(void *y, const void *gate, const void *up, long n, enum dtype t);
+	void (*swiglu_bwd)(void *dgate, void *dup, const void *dy, const void *gate, const void *up, long n, enum dtype t);
+	void (*add)(void *y, const void *a, const void *b, long n, enum dtype t);       /* y may be a or b */
+
+	/* -- the head -------------------------------------------------------------------------- */
+	/* From logits z[rows, V] fp32:  lse[r] = log sum_v exp(z[r,v] / T),  lp[r] = z[r,target] / T - lse[r];
+	 * entropy[r] = -sum p log p (NULL: not wanted).  A row with NaN, +inf or all -inf gives lp = NaN. */
+	void (*logprob)(float *lp, float *lse, float *entropy, const float *z, const int *target, long rows, long V,
+			float temperature);
+	/* dz[r,v] = dlp[r] / T ((v == target) - exp(z[r,v] / T - lse[r])), of type t, for linear_dx and linear_dw. */
+	void (*logprob_bwd)(void *dz, const float *dlp, const float *lse, const float *z, const int *target, long rows, long V,
+			    float temperature, enum dtype t);
+	/* Draw a token of each row.  Only ids with allowed[id] != 0 (NULL: all).  lp as logprob() of that id at the row's
+	 * temperature (1 where it is 0) over the whole vocabulary, same bits.  NaN, +inf or all -inf among the logits: id = -1. */
+	void (*sample)(int *id, float *lp, const float *z, const struct sample_row *how, const uint8_t *allowed, long rows, long V);
+
+	/* -- the optimizer --------------------------------------------------------------------- */
+	/* g = grad_scale grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+	 * w -= lr (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay w);  low (NULL: none) = bf16(w). */
+	void (*adamw)(float *w, float *m, float *v, uint16_t *low, const float *grad, long n, const struct adamw *h);
+	double (*sumsq)(const float *x, long n);        /* in a fixed order, in double */
+};
+
+/* "cpu", "cuda", "cuda:N" or "auto".  NULL with e set (69) when that backend cannot run here.  isa NULL: the best. */
+const struct ops *ops_find(const char *device, const char *isa, struct err *e);
+
+/*
+ * XXH3-64 of the outputs of every forward op on fixed vectors: same fingerprint, same bits.
+ */
+uint64_t ops_fingerprint(const struct ops *k);
+
+/* Join n partial sums, `stride` floats apart, by the fixed tree: split at the largest power of two below n
+ * (tree(0..n) = tree(0..h) + tree(h..n)); for 8: ((0+1)+(2+3)) + ((4+5)+(6+7)). */
+static inline float tree_join(const float *p, long n, long stride)
+{
+	long h = 1;
+
+	if (n == 1)
+		return p[0];
+	while (h * 2 < n)
+		h *= 2;
+	return tree_join(p, h, stride) + tree_join(p + h * stride, n - h, stride);
+}
+
+#endif
