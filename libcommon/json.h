@@ -22,6 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { JSON_DEPTH = 512, JSON_OUT_DEPTH = 640 };
+
 enum json_type {
 	JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT
 };
@@ -66,7 +68,7 @@ bool json_is_bool(const struct json *v);
 bool json_eq_str(const struct json *v, const char *s);
 bool json_equal(const struct json *a, const struct json *b); /* numbers by text, members in any order */
 
-/* Typed reads.  `what` names the value in the message.  All but str_or and the like fail on a
+/* Typed reads (a string with \u0000 inside is no C string: json_str refuses it, v->text and v->n have it).  `what` names the value in the message.  All but str_or and the like fail on a
  * NULL v ("FILE: what: missing"), on another type and on a value out of range. */
 int json_int(const struct json_doc *d, const struct json *v, const char *what, long *out, struct err *e) MUST_CHECK;
 int json_u64(const struct json_doc *d, const struct json *v, const char *what, uint64_t *out, struct err *e) MUST_CHECK;
@@ -93,8 +95,8 @@ struct json_out {
 	struct str s;           /* owned */
 	int indent;             /* 0: one line, ", " and ": " as Python's json.dumps; -1: no blanks at all */
 	int depth;
-	bool comma[64];
-	char close[64];
+	bool comma[JSON_OUT_DEPTH];
+	char close[JSON_OUT_DEPTH];
 	bool after_key;
 };
 
