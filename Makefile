@@ -117,6 +117,8 @@ $(BUILD)/%.c.o: %.c $(BUILD)/flags.stamp
 $(BUILD)/flags.stamp: force
 	@mkdir -p $(@D)
 	@echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' | cmp -s - $@ || echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' >$@
+# Only --version speaks of them.
+$(BUILD)/libcommon/opt_util.c.o: FEATURES = -DCAIRN_FEATURES='"cuda $(HAVE_CUDA), mpi $(HAVE_MPI)"'
 -include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)
 
 # -- the verbs --------------------------------------------------------------------------------------
