@@ -24,7 +24,7 @@ enum gguf_value {
 enum gguf_type {
 	GGML_F32 = 0, GGML_F16 = 1, GGML_Q4_0 = 2, GGML_Q4_1 = 3, GGML_Q5_0 = 6, GGML_Q5_1 = 7, GGML_Q8_0 = 8,
 	GGML_Q4_K = 12, GGML_Q5_K = 13, GGML_Q6_K = 14, GGML_I8 = 24, GGML_I16 = 25, GGML_I32 = 26, GGML_I64 = 27,
-	GGML_F64 = 28, GGML_BF16 = 30, GGML_TYPES = 40
+	GGML_F64 = 28, GGML_BF16 = 30, GGML_TYPES = 42
 };
 
 struct gguf_string { const char *s; size_t n; };        /* NUL after n, and may hold NULs */
@@ -54,7 +54,7 @@ struct gguf {
 	struct gguf_part *part; int parts;
 	struct gguf_kv *kv; long nkv;   /* of the first part, in file order */
 	struct gguf_tensor *tensor; long n; /* of all parts, in file order */
-	long *by_name;                  /* indices of tensors, sorted */
+	long *by_name;                  /* indices into tensor, sorted by name */
 	struct arena arena;             /* of all that the fields above point to */
 };
 
@@ -75,6 +75,8 @@ int gguf_array(const struct gguf *g, const char *key, enum gguf_value type, cons
 
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name); /* or NULL */
 const char *gguf_type_name(int type);   /* "Q4_K", ...; NULL: no such type */
+void gguf_block(long *elements, size_t *bytes, int type); /* of one block of a type that has a name */
+bool gguf_can_dequant(int type);        /* F32, F16, BF16 and the quantised types of enum gguf_type */
 /* What gguf_read() gives: F32 where the file is quantised, else the file's own type.  A type that we cannot decode is 69, by name. */
 int gguf_describe(struct tensor *t, const struct gguf *g, const struct gguf_tensor *gt, struct err *e) MUST_CHECK;
 /* Rows first .. first + rows - 1 (a row is the last dimension; a vector has one) in the type of gguf_describe(). */
