@@ -16,6 +16,8 @@
 #include "libcommon/tensor.h"
 #include "libcommon/xalloc.h"
 
+struct tokenizer_source;
+
 enum gguf_value {
 	GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
 	GGUF_U64, GGUF_I64, GGUF_F64, GGUF_VALUES
@@ -62,7 +64,8 @@ int gguf_open(struct gguf *g, const char *path, struct err *e) MUST_CHECK;
 void gguf_close(struct gguf *g);        /* safe on zero */
 
 /* Typed reads, as json.h's: fail (EX_DATAERR) on another kind of value and out of range; plain forms also where the key is
- * absent, _or forms give `def` then.  Integers of every width are integers; bool and integer are not exchanged. */
+ * absent, _or forms give `def` then.  Integers of every width are integers; bool and integer are not exchanged. A
+ * real is finite, and an f32 is read as the decimal that its writer saw: 1e-05, not 9.99999974738e-06. */
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* or NULL */
 int gguf_int(const struct gguf *g, const char *key, long *out, struct err *e) MUST_CHECK;
 int gguf_str(const struct gguf *g, const char *key, const char **out, struct err *e) MUST_CHECK; /* refuses a NUL inside */
@@ -104,7 +107,11 @@ int gguf_hf_name(char out[128], const char *name);
  * out[h, j d/2 + i] = in[h, 2 i + j], d = rows / heads.  heads: of q, or kv heads for k.  Not in place.
  */
 void gguf_unpermute_qk(void *out, const void *in, long rows, long heads, size_t row_bytes);
-/* Whether a tensor (by its GGUF name) is stored so in this file, and then how many heads; 0: it is not. */
-long gguf_permuted_heads(const struct model_config *c, const struct gguf *g, const char *name);
+/* How many heads the rows of this tensor (its GGUF name) are so permuted for in a model of gguf_model_config(); 0: they are not. */
+long gguf_permuted_heads(const struct model_config *c, const char *name);
+/* The tokenizer.ggml.* keys for formats/tokenizer.h; what it points to lives with *g.  No tokenizer in the file is EX_DATAERR. */
+int gguf_tokenizer_source(struct tokenizer_source *s, struct gguf *g, struct err *e) MUST_CHECK;
+/* tokenizer.chat_template, or NULL. */
+int gguf_chat_template(const char **text, const struct gguf *g, struct err *e) MUST_CHECK;
 
 #endif

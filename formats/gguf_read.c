@@ -1,9 +1,11 @@
 #include "formats/gguf.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libcommon/file.h"
+#include "libcommon/json.h"
 
 static const char *const value_names[GGUF_VALUES] = {
 	"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64",
@@ -61,13 +63,16 @@ int gguf_str(const struct gguf *g, const char *key, const char **out, struct err
 int gguf_real_or(const struct gguf *g, const char *key, double def, double *out, struct err *e)
 {
 	const struct gguf_kv *kv = gguf_find(g, key);
+	char buf[32];
 
 	*out = def;
 	if (!kv)
 		return 0;
 	if (kv->array || (kv->type != GGUF_F32 && kv->type != GGUF_F64))
 		return mismatch(g, kv, "a real number", e);
-	*out = kv->type == GGUF_F32 ? (double)ITEM(float) : ITEM(double);
+	*out = kv->type == GGUF_F32 ? strtod(float_repr(buf, ITEM(float)), NULL) : ITEM(double);
+	if (!isfinite(*out))
+		return mismatch(g, kv, "a finite number", e);
 	return 0;
 }
 
