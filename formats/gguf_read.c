@@ -70,9 +70,11 @@ int gguf_real_or(const struct gguf *g, const char *key, double def, double *out,
 		return 0;
 	if (kv->array || (kv->type != GGUF_F32 && kv->type != GGUF_F64))
 		return mismatch(g, kv, "a real number", e);
-	*out = kv->type == GGUF_F32 ? strtod(float_repr(buf, ITEM(float)), NULL) : ITEM(double);
+	*out = kv->type == GGUF_F32 ? (double)ITEM(float) : ITEM(double);
 	if (!isfinite(*out))
 		return mismatch(g, kv, "a finite number", e);
+	if (kv->type == GGUF_F32)
+		*out = strtod(float_repr(buf, ITEM(float)), NULL);
 	return 0;
 }
 
