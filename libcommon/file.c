@@ -29,6 +29,14 @@ static int open_input(const char *path, struct err *e)
 	return fd;
 }
 
+/* A missing parent is an output that cannot be made, no missing input. */
+static int cannot_create(const char *path, struct err *e)
+{
+	err_errno(e, EX_CANTCREAT, "%s", path);
+	e->code = EX_CANTCREAT;
+	return -1;
+}
+
 static int too_large(const char *path, size_t found, size_t most, struct err *e)
 {
 	return err_set(e, EX_DATAERR, "%s: found %zu bytes or more, wanted at most %zu", path, found, most);
@@ -186,7 +194,7 @@ static int open_beside(const char *path, char **name, struct err *e)
 		if (fd >= 0)
 			return fd;
 		if (errno != EEXIST)
-			return err_errno(e, EX_CANTCREAT, "%s", path);
+			return cannot_create(path, e);
 		free(*name);
 		*name = NULL;
 	}
@@ -201,7 +209,7 @@ static int move_over(const char *tmp, const char *path, struct err *e)
 
 	io_point("rename");
 	if (rename(tmp, path))
-		return err_errno(e, EX_CANTCREAT, "%s", path);
+		return cannot_create(path, e);
 	dir = parent_of(path);
 	rc = file_sync_dir(dir, e);
 	free(dir);
@@ -221,7 +229,7 @@ int file_write(const char *path, const void *buf, size_t n, struct err *e)
 	rc = file_pwrite(fd, path, buf, n, 0, e);
 	/* Who replaces a file keeps what its owner said about readers. */
 	if (!rc && !stat(path, &old) && S_ISREG(old.st_mode) && fchmod(fd, old.st_mode & 07777))
-		rc = err_errno(e, EX_CANTCREAT, "%s", path);
+		rc = cannot_create(path, e);
 	if (rc)
 		close(fd);
 	else
@@ -283,7 +291,7 @@ int file_copy(const char *from, const char *to, struct err *e)
 		return -1;
 	out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (out < 0) {
-		rc = err_errno(e, EX_CANTCREAT, "%s", to);
+		rc = cannot_create(to, e);
 		close(in);
 		return rc;
 	}

@@ -11,7 +11,8 @@
  * DIR that exists (even empty) is EX_CANTCREAT, with a sentence that says what to do.  DIR.tmp
  * that another living writer holds is EX_TEMPFAIL (75); a leftover of a writer known dead (same host, and
  * pid gone or started at another time) is removed; one from another host is refused (75) with a
- * sentence.  The rename never replaces: an empty directory under the final name counts as existing.
+ * sentence, and so is (73) a DIR.tmp with files and no lock: it is not ours.  The lock is DIR.tmp/lock, JSON
+ * {host, pid, start}, beside a flock() on DIR.tmp where the file system has that.  The rename never replaces: an empty directory under the final name counts as existing.
  * fsync order: the files, then `manifest.json` last, then the directory, the rename, the parent.  File modes follow
  * the umask.  Until commit nothing is under the final name.  A signal (INT, TERM, HUP) or exit()
  * removes DIR.tmp of outdirs not committed; kill -9 leaves it to the next writer.
@@ -26,12 +27,14 @@
 struct outdir {
 	char *final;            /* owned */
 	char *tmp;              /* owned; NULL when nothing is open */
-	int lock;               /* fd */
+	char *beside;           /* owned; DIR.tmp.lock, where the lock lies during the rename */
+	int lock;               /* fd of DIR.tmp, under flock() where that works */
 };
 
 int outdir_create(struct outdir *o, const char *dir, struct err *e) MUST_CHECK;
 char *outdir_path(const struct outdir *o, const char *name); /* the caller frees */
-int outdir_mkdir(struct outdir *o, const char *name, struct err *e) MUST_CHECK;
+int outdir_mkdir(struct outdir *o, const char *name, struct err *e) MUST_CHECK; /* one level, no '/' in it */
+/* On failure *o stays open for outdir_abort(). */
 int outdir_commit(struct outdir *o, struct err *e) MUST_CHECK;
 void outdir_abort(struct outdir *o);    /* remove DIR.tmp; safe on zero and after commit */
 
