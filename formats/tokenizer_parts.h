@@ -143,7 +143,7 @@ void matcher_release(struct matcher *m);
 /* First match at or after `from`: 1 with [*start, *end), 0 none, -1 too many steps. */
 int pattern_find(const struct pattern *p, struct matcher **m, const char *s, size_t n, size_t from, size_t *start, size_t *end,
 		 struct err *e) MUST_CHECK;
-extern const char GPT2_PATTERN[], WORD_PATTERN[];
+extern const char GPT2_PATTERN[], WORD_PATTERN[], WHITESPACE_PATTERN[], PUNCTUATION_PATTERN[];
 
 /* -- tokenizer_added.c -- */
 /* *out is NULL when there is nothing to match. */

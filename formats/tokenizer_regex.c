@@ -7,7 +7,11 @@
 #include <pcre2.h>
 
 const char GPT2_PATTERN[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-const char WORD_PATTERN[] = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}]";
+/* Rust's \w, which these steps of the engine use, is wider than PCRE2's. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
+const char WORD_PATTERN[] = "[" WORD "]";
+const char WHITESPACE_PATTERN[] = "[" WORD "]+|[^" WORD "\\s]+";
+const char PUNCTUATION_PATTERN[] = "[\\p{P}$+<=>^`|~]";
 
 /*
  * Patterns were written for Oniguruma.  What differs: its \s is White_Space, PCRE2's has U+180E as well, so \s and \S are
