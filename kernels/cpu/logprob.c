@@ -1,0 +1,153 @@
+#include "kernels/cpu/rows.h"
+
+#include "kernels/ops.h"
+#include "libcommon/pool.h"
+
+/* Of a run of blocks: maximum m, s = sum exp(x - m), e = sum exp(x - m) (x - m), with x = z / T. */
+struct part { float m, s, e; };
+
+WIDE static float block_max(const float *z, long n)
+{
+	float m[LANES];
+	long i = 0;
+
+	for (int l = 0; l < LANES; l++)
+		m[l] = -INFINITY;
+	for (; i + LANES <= n; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			m[l] = z[i + l] > m[l] ? z[i + l] : m[l];
+	for (int l = 0; i + l < n; l++)
+		m[l] = z[i + l] > m[l] ? z[i + l] : m[l];
+	for (int l = 1; l < LANES; l++)
+		m[0] = m[l] > m[0] ? m[l] : m[0];
+	return m[0];
+}
+
+static inline void step(float *s, float *e, float z, float inv, float m)
+{
+	float d = z * inv - m, x = exp_f32(d);
+
+	*s += x;
+	*e += x * (d < -110.f ? -110.f : d);
+}
+
+/* A NaN passes the maximum by and is caught here: it makes s NaN. */
+WIDE static struct part block_sum(const float *z, long n, float inv)
+{
+	float s[LANES] = { 0 }, e[LANES] = { 0 };
+	struct part p = { .m = block_max(z, n) * inv };
+	float m = p.m == -INFINITY ? 0 : p.m;
+	long i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			step(s + l, e + l, z[i + l], inv, m);
+	for (int l = 0; i + l < n; l++)
+		step(s + l, e + l, z[i + l], inv, m);
+	p.s = lanes_sum(s);
+	p.e = lanes_sum(e);
+	return p;
+}
+
+static struct part join(struct part a, struct part b)
+{
+	float m = a.m > b.m ? a.m : b.m, da, db, xa, xb;
+
+	if (m == -INFINITY)
+		return (struct part){ m, a.s + b.s, a.e + b.e };
+	da = a.m == -INFINITY ? -110.f : a.m - m;
+	db = b.m == -INFINITY ? -110.f : b.m - m;
+	xa = exp_f32(da);
+	xb = exp_f32(db);
+	return (struct part){ m, a.s * xa + b.s * xb, xa * (a.e + a.s * da) + xb * (b.e + b.s * db) };
+}
+
+/* Blocks [b, b + n), by the shape of tree_join(). */
+static struct part blocks(const float *z, long V, long b, long n, float inv)
+{
+	long at = b * VOCAB_BLOCK, h = 1;
+
+	if (n == 1)
+		return block_sum(z + at, V - at < VOCAB_BLOCK ? V - at : VOCAB_BLOCK, inv);
+	while (h * 2 < n)
+		h *= 2;
+	return join(blocks(z, V, b, h, inv), blocks(z, V, b + h, n - h, inv));
+}
+
+void logprob_row(float *lp, float *lse, float *entropy, const float *z, int target, long V, float temperature)
+{
+	float inv = 1.f / temperature;
+	struct part p = blocks(z, V, 0, (V + VOCAB_BLOCK - 1) / VOCAB_BLOCK, inv);
+	double l = (double)p.m + log((double)p.s);
+
+	if (!isfinite(p.m) || !isfinite(p.s))
+		l = NAN;
+	*lp = (float)((double)(z[target] * inv) - l);
+	*lse = (float)l;
+	if (entropy)
+		*entropy = (float)(log((double)p.s) - (double)p.e / (double)p.s);
+}
+
+struct call {
+	float *lp, *lse, *entropy;
+	void *dz;
+	const float *dlp, *z, *stat;
+	const int *target;
+	long V;
+	float temperature;
+	enum dtype t;
+};
+
+static void fwd_part(void *arg, long r, int thread)
+{
+	struct call *o = arg;
+	float lse;
+
+	(void)thread;
+	logprob_row(o->lp + r, o->lse ? o->lse + r : &lse, o->entropy ? o->entropy + r : NULL, o->z + r * o->V,
+		    o->target[r], o->V, o->temperature);
+}
+
+void logprob_cpu(float *lp, float *lse, float *entropy, const float *z, const int *target, long rows, long V,
+		 float temperature)
+{
+	struct call o = { .lp = lp, .lse = lse, .entropy = entropy, .z = z, .target = target, .V = V,
+			  .temperature = temperature };
+
+	pool_run(fwd_part, &o, rows);
+}
+
+WIDE static void softmax_grad(float *d, const float *z, float g, float inv, float lse, long n)
+{
+	for (long i = 0; i < n; i++)
+		d[i] = -g * exp_f32(z[i] * inv - lse);
+}
+
+static void bwd_part(void *arg, long r, int thread)
+{
+	struct call *o = arg;
+	float inv = 1.f / o->temperature, g = o->dlp[r] * inv, d[CHUNK];
+	const float *z = o->z + r * o->V;
+
+	(void)thread;
+	for (long at = 0; at < o->V; at += CHUNK) {
+		long n = o->V - at < CHUNK ? o->V - at : CHUNK, hit = o->target[r] - at;
+
+		if (g == 0)
+			memset(d, 0, sizeof(d)); /* also where the row has no log-probability at all */
+		else
+			softmax_grad(d, z + at, g, inv, o->stat[r], n);
+		if (g != 0 && hit >= 0 && hit < n)
+			d[hit] += g;
+		narrow(row_at_mut(o->dz, r * o->V + at, o->t), d, n, o->t);
+	}
+}
+
+void logprob_bwd_cpu(void *dz, const float *dlp, const float *lse, const float *z, const int *target, long rows, long V,
+		     float temperature, enum dtype t)
+{
+	struct call o = { .dz = dz, .dlp = dlp, .stat = lse, .z = z, .target = target, .V = V, .temperature = temperature,
+			  .t = t };
+
+	pool_run(bwd_part, &o, rows);
+}

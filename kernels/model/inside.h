@@ -1,0 +1,39 @@
+#ifndef KERNELS_MODEL_INSIDE_H
+#define KERNELS_MODEL_INSIDE_H
+
+/* What the files of this folder share. */
+
+#include "kernels/model/model.h"
+
+struct layer {                  /* a layer's weights; NULL where the family has none */
+	struct weight *norm1, *q, *k, *v, *o, *qb, *kb, *vb, *ob, *qn, *kn, *norm2, *gate, *up, *down;
+};
+
+/* One layer's activations of up to `rows` rows, all of type t but the statistics. */
+struct acts {
+	void *x;                /* [rows, H] the layer's input */
+	void *h1;               /* [rows, H] */
+	void *q0, *k0;          /* before the per-head norm; == q, k where there is none */
+	void *q, *k, *v;        /* [rows, heads d], [rows, kv d] after RoPE */
+	void *att;              /* [rows, heads d] */
+	void *x2, *h2;          /* [rows, H] */
+	void *gate, *up, *act;  /* [rows, I] */
+	float *rstd1, *rstd2;   /* [rows] */
+	float *rstdq, *rstdk;   /* [rows heads], [rows kv] */
+	float *lse;             /* [rows, heads] */
+};
+
+bool is_matrix(const struct model *m, const struct param *p);
+long param_count(const struct param *p);
+struct weight *model_weight(const struct model *m, enum param_kind kind, int layer); /* NULL: has none */
+struct weight *model_head(const struct model *m);
+void layer_weights(struct layer *l, const struct model *m, int i);
+const void *value_of(const struct weight *w);           /* NULL of NULL */
+
+size_t acts_bytes(const struct model *m, long rows);
+void acts_carve(struct acts *a, const struct model *m, long rows, char *memory);
+/* From a->x to q, k, v (everything up to attention), and from a->att to out, which may be a->x of the next layer. */
+void layer_before(const struct model *m, const struct layer *l, struct acts *a, const int *position, long rows, bool keep);
+void layer_after(const struct model *m, const struct layer *l, struct acts *a, void *out, long rows, bool keep);
+
+#endif

@@ -1,0 +1,93 @@
+#ifndef KERNELS_MODEL_MODEL_H
+#define KERNELS_MODEL_MODEL_H
+
+/*
+ * One decoder, as ops in sequence.  x is the residual stream of type t; for each layer
+ *
+ *	h = rmsnorm(x);  q, k, v = h Wq^T + bq, h Wk^T + bk, h Wv^T + bv;  [q, k = rmsnorm per head]
+ *	q, k = rope(q), rope(k);  x = x + attention(q, k, v) Wo^T
+ *	h = rmsnorm(x);  x = x + (silu(h Wg^T) * (h Wu^T)) Wd^T
+ *
+ * then h = rmsnorm(x) and logits = h E^T.  A model is loaded once, then used in one of two ways:
+ *
+ *	struct pass: packed sequences, nothing cached: score and train-step   (pass.h part below)
+ *	struct cache: rows appended to sequences in a paged KV cache: rollout (cache.h)
+ *
+ * Both run the same ops on the same rows, so their log-probabilities are the same bits.
+ */
+
+#include "kernels/ops.h"
+#include "libcommon/param.h"
+
+enum { MODEL_TRAIN = 1 };       /* gradients, and weights ready for the backward products */
+
+struct weight {
+	void *value;            /* type t, row-major, in the backend's memory; NULL for a matrix that only infers */
+	struct matrix matrix;   /* projections and the head; w[out, in] */
+	float *grad;            /* fp32, the parameter's shape; NULL where frozen or not training */
+	float *master;          /* fp32; aliases value where t is fp32 */
+	float *exp_avg, *exp_avg_sq;
+};
+
+struct model {
+	struct param_table table;
+	const struct ops *k;
+	enum dtype t;           /* DTYPE_F32 or DTYPE_BF16 */
+	unsigned flags;
+	struct weight *w;       /* table.n of them, in table order */
+	float *cos, *sin;       /* [max_position, head_dim / 2] in the backend's memory */
+	struct attention_shape attention;
+};
+
+/* 69 for what the kernels do not do (sliding window, scalar head, fp16 kept as such). */
+int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, unsigned flags,
+	       struct err *e) MUST_CHECK;
+void model_release(struct model *m);
+/* Give parameter i its values (host memory, any floating type, whole); they are rounded to t; with MODEL_TRAIN
+ * the fp32 master gets them unrounded, and the moments stay as they are (zero at first). */
+void model_set(struct model *m, long i, const void *values, enum dtype from);
+/* Exact optimizer state, host fp32; call after model_set().  NULL: leave. */
+void model_set_optimizer(struct model *m, long i, const float *master, const float *exp_avg, const float *exp_avg_sq);
+/* Random weights as Hugging Face does it: normal(0, initializer_range), norms 1, biases 0; a function of (seed, name, index) only. */
+void param_init_random(float *out, const struct param *p, const struct model_config *c, uint64_t seed);
+long model_index(const struct model *m, enum param_kind kind, int layer); /* -1: has none */
+void model_zero_grad(struct model *m);
+/* The current value in type t / fp32 master, into host memory. */
+void model_get(const struct model *m, long i, void *out);
+
+/* -- packed sequences ------------------------------------------------------------------------------- */
+
+struct batch {
+	long rows;
+	const int *ids;         /* [rows] */
+	long nseq;
+	const long *cu;         /* [nseq + 1], cu[0] = 0, cu[nseq] = rows */
+};
+
+struct pass;
+
+/* keep: for a backward pass; recompute: keep only each layer's input and run the layer again (activation checkpointing). */
+struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute);
+void pass_free(struct pass *p);
+size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recompute); /* what pass_new() will take */
+/* The hidden state after the final norm of every row stays in the pass. */
+void pass_forward(struct pass *p, const struct batch *b);
+/*
+ * For rows with target[r] >= 0: lp[r] = log softmax(z_r / T)[target], entropy[r] (NULL: not wanted).  Others: NaN.
+ * In chunks of rows: [rows, vocab] never exists whole.
+ */
+void pass_logprobs(struct pass *p, float *lp, float *entropy, const int *target, float temperature);
+/* All logits of rows first .. first + n - 1, fp32 host memory [n, vocab]: for tests and small models. */
+void pass_logits(struct pass *p, float *logits, long first, long n);
+/* Adds to every grad: d(sum_r dlp[r] lp[r]).  After pass_forward and pass_logprobs of the same batch, targets and temperature. */
+void pass_backward(struct pass *p, const float *dlp);
+
+/* -- optimizer --------------------------------------------------------------------------------------- */
+
+double model_grad_norm(const struct model *m);          /* sqrt of the sum of squares over all trained parameters */
+/* Name of the first parameter with a gradient that is not finite, or NULL. */
+const char *model_bad_grad(const struct model *m);
+/* h->weight_decay applies to parameters with `decay` only. */
+void model_adamw(struct model *m, const struct adamw *h);
+
+#endif
