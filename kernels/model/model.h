@@ -10,7 +10,7 @@
  *
  * then h = rmsnorm(x) and logits = h E^T.  A model is loaded once, then used in one of two ways:
  *
- *	struct pass: packed sequences, nothing cached: score and train-step   (pass.h part below)
+ *	struct pass: packed sequences, nothing cached: score and train-step   (below)
  *	struct cache: rows appended to sequences in a paged KV cache: rollout (cache.h)
  *
  * Both run the same ops on the same rows, so their log-probabilities are the same bits.
