@@ -103,7 +103,8 @@ struct ops {
 	void (*embed_bwd)(float *dtable, const void *dy, const int *ids, long rows, long hidden, enum dtype t);
 	/* rstd[r] = 1 / sqrt(mean_c(x[r,c]^2) + eps);  y[r,c] = x[r,c] rstd[r] w[c].  rstd NULL: not kept. */
 	void (*rmsnorm_fwd)(void *y, float *rstd, const void *x, const void *w, long rows, long cols, float eps, enum dtype t);
-	/* dx[r,c] (+)= rstd (dy w - x rstd^2 mean_c(dy w x));  dw[c] += sum_r dy x rstd.  add as in linear_dx. */
+	/* dx[r,c] (+)= rstd (dy w - x rstd^2 mean_c(dy w x));  dw[c] += sum_r dy x rstd (NULL:
+	 * not wanted).  add as in linear_dx. */
 	void (*rmsnorm_bwd)(void *dx, float *dw, const void *dy, const void *x, const void *w, const float *rstd,
 			    long rows, long cols, bool add, enum dtype t);
 	/* Rotate-half RoPE in place on x[rows, heads, d]: pairs (j, j + d/2), angle table cos, sin [max_position, d/2];

@@ -133,6 +133,7 @@ void rmsnorm_bwd_cpu(void *dx, float *dw, const void *dy, const void *x, const v
 	struct norm o = { .dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .stat = rstd, .rows = rows, .cols = cols,
 			  .add = add, .t = t, .step = rows_a_part(cols) };
 
-	pool_run(dw_part, &o, (cols + COLUMNS - 1) / COLUMNS);
+	if (dw)
+		pool_run(dw_part, &o, (cols + COLUMNS - 1) / COLUMNS);
 	pool_run(dx_part, &o, (rows + o.step - 1) / o.step);
 }

@@ -12,7 +12,7 @@ struct cache {
 	long blocks, nfree;
 	char **layer;                   /* [layers]: all blocks of that layer */
 	int *refs, *free_list;
-	long max_rows;
+	long max_rows, max_want;
 	/* one pass over rows */
 	char *memory, *x[2];
 	struct acts acts;
@@ -29,17 +29,18 @@ size_t cache_block_bytes(const struct model *m)
 	return m->k->kv_page_bytes(&m->attention, m->t) * (size_t)m->table.config.layers;
 }
 
-struct cache *cache_new(struct model *m, long blocks, long max_rows)
+struct cache *cache_new(struct model *m, long blocks, long max_rows, long max_want)
 {
 	const struct model_config *cfg = &m->table.config;
 	struct cache *c = xcalloc(1, sizeof(*c));
 	size_t h = (size_t)(max_rows * cfg->hidden) * dtype_size(m->t), acts = acts_bytes(m, max_rows);
-	size_t z = (size_t)(max_rows * cfg->vocab) * 4, step = (h + 63) & ~(size_t)63;
+	size_t z = (size_t)(max_want * cfg->vocab) * 4, step = (h + 63) & ~(size_t)63;
 
 	c->m = m;
 	c->page = m->k->kv_page_bytes(&m->attention, m->t);
 	c->blocks = c->nfree = blocks;
 	c->max_rows = max_rows;
+	c->max_want = max_want;
 	c->layer = xcalloc((size_t)cfg->layers, sizeof(*c->layer));
 	for (long i = 0; i < cfg->layers; i++)
 		c->layer[i] = m->k->alloc(c->page * (size_t)blocks, "the KV cache");
@@ -155,19 +156,22 @@ static void point_pages(struct cache *c, const struct cache_row *row, long n, lo
 
 static void take_rows(struct cache *c, const struct cache_row *row, long n)
 {
-	long pages = 0;
+	long pages = 0, wanted = 0;
 
 	if (n > c->max_rows)
 		bug("%ld rows, room for %ld", n, c->max_rows);
 	for (long i = 0; i < n; i++) {
 		if (row[i].position / ATTENTION_TILE >= row[i].seq->blocks || row[i].position >= c->m->table.config.max_position)
 			bug("position %ld of a sequence with %ld blocks", row[i].position, row[i].seq->blocks);
+		wanted += row[i].want;
 		c->id[i] = row[i].id;
 		c->position[i] = (int)row[i].position;
 		c->row[i].position = row[i].position;
 		if (!i || row[i - 1].seq != row[i].seq)
 			pages += row[i].seq->blocks;
 	}
+	if (wanted > c->max_want)
+		bug("%ld rows of logits, room for %ld", wanted, c->max_want);
 	if (pages > c->page_cap) {
 		c->page_cap = pages * 2;
 		c->page_of = xrealloc_array(c->page_of, (size_t)c->page_cap, sizeof(*c->page_of));

@@ -5,7 +5,7 @@
  * A paged KV cache and the pass that extends sequences in it.  A block is 64 positions in every layer; blocks are
  * counted references, so that sequences share the full blocks of a common prompt.
  *
- *	cache_new(m, blocks, max_rows); s = sequence by sequence
+ *	cache_new(m, blocks, max_rows, max_want)
  *	cache_reserve(c, &s, positions)         blocks for positions 0 .. positions - 1; false when none is left
  *	cache_extend(c, rows, n, logits)        runs n rows, puts their keys, gives logits where wanted
  *	cache_fork(c, &child, &parent, length)  shares full blocks, copies the last partial one
@@ -28,7 +28,8 @@ struct cache_row {
 	bool want;              /* logits of this row */
 };
 
-struct cache *cache_new(struct model *m, long blocks, long max_rows);
+/* At most max_rows rows a call, of which at most max_want want logits. */
+struct cache *cache_new(struct model *m, long blocks, long max_rows, long max_want);
 void cache_free(struct cache *c);
 size_t cache_block_bytes(const struct model *m);        /* all layers */
 long cache_free_blocks(const struct cache *c);

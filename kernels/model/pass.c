@@ -260,12 +260,6 @@ static void dw(const struct pass *p, struct weight *w, struct weight *bias, cons
 		p->m->k->linear_dw(w->grad, bias ? bias->grad : NULL, dy, x, p->rows, w->matrix.n, w->matrix.k, p->m->t);
 }
 
-/* A norm's frozen weight still passes the gradient on; its own sum then goes nowhere. */
-static float *grad_of(struct weight *w)
-{
-	return w->grad;
-}
-
 static void mlp_backward(struct pass *p, const struct layer *l, struct acts *a)
 {
 	const struct ops *k = p->m->k;
@@ -280,7 +274,7 @@ static void mlp_backward(struct pass *p, const struct layer *l, struct acts *a)
 	dw(p, l->up, NULL, p->dact, a->h2);
 	k->linear_dx(p->dh, p->dgate, &l->gate->matrix, n, false);
 	k->linear_dx(p->dh, p->dact, &l->up->matrix, n, true);
-	k->rmsnorm_bwd(p->dx, grad_of(l->norm2), p->dh, a->x2, l->norm2->value, a->rstd2, n, c->hidden, true, t);
+	k->rmsnorm_bwd(p->dx, l->norm2->grad, p->dh, a->x2, l->norm2->value, a->rstd2, n, c->hidden, true, t);
 }
 
 static void attention_backward(struct pass *p, const struct layer *l, struct acts *a)
@@ -298,8 +292,8 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	k->rope(p->dk, p->position, m->cos, m->sin, n, c->kv_heads, c->head_dim, true, t);
 	if (c->qk_norm) {
 		/* a->q and a->k have served: they hold the gradients before the norm. */
-		k->rmsnorm_bwd(a->q, grad_of(l->qn), p->dq, a->q0, l->qn->value, a->rstdq, q, c->head_dim, false, t);
-		k->rmsnorm_bwd(a->k, grad_of(l->kn), p->dk, a->k0, l->kn->value, a->rstdk, kv, c->head_dim, false, t);
+		k->rmsnorm_bwd(a->q, l->qn->grad, p->dq, a->q0, l->qn->value, a->rstdq, q, c->head_dim, false, t);
+		k->rmsnorm_bwd(a->k, l->kn->grad, p->dk, a->k0, l->kn->value, a->rstdk, kv, c->head_dim, false, t);
 	}
 	const void *dq = c->qk_norm ? a->q : p->dq, *dk = c->qk_norm ? a->k : p->dk;
 
@@ -309,7 +303,7 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	k->linear_dx(p->dh, dq, &l->q->matrix, n, false);
 	k->linear_dx(p->dh, dk, &l->k->matrix, n, true);
 	k->linear_dx(p->dh, p->dv, &l->v->matrix, n, true);
-	k->rmsnorm_bwd(p->dx, grad_of(l->norm1), p->dh, a->x, l->norm1->value, a->rstd1, n, c->hidden, true, t);
+	k->rmsnorm_bwd(p->dx, l->norm1->grad, p->dh, a->x, l->norm1->value, a->rstd1, n, c->hidden, true, t);
 }
 
 void pass_backward(struct pass *p, const float *dlp)
@@ -321,13 +315,13 @@ void pass_backward(struct pass *p, const float *dlp)
 	if (!p->keep)
 		bug("a backward pass without kept activations");
 	head_backward(p, dlp);
-	m->k->rmsnorm_bwd(p->dx, grad_of(norm), p->dh, p->x[c->layers], norm->value, p->rstd, p->rows, c->hidden, false, m->t);
+	m->k->rmsnorm_bwd(p->dx, norm->grad, p->dh, p->x[c->layers], norm->value, p->rstd, p->rows, c->hidden, false, m->t);
 	for (long i = c->layers - 1; i >= 0; i--) {
 		struct layer l;
 
 		layer_weights(&l, m, (int)i);
 		if (p->recompute)
-			layer_forward(p, i, p->dmid); /* the output is known already and only has to go somewhere */
+			layer_forward(p, i, p->dh); /* the output is known already and only has to go somewhere */
 		mlp_backward(p, &l, acts_of(p, i));
 		attention_backward(p, &l, acts_of(p, i));
 	}
