@@ -66,8 +66,11 @@ int err_prefix(struct err *e, const char *fmt, ...)
 	va_end(ap);
 	clean(head);
 	n = strlen(head);
-	if (n + 3 < sizeof(head))
-		snprintf(head + n, sizeof(head) - n, ": %s", e->msg);
+	if (n + 3 < sizeof(head)) {
+		e->msg[sizeof(head) - n - 3] = 0;
+		memcpy(head + n, ": ", 2);
+		strcpy(head + n + 2, e->msg);
+	}
 	memcpy(e->msg, head, sizeof(head));
 	return -1;
 }
