@@ -2,6 +2,8 @@
 #include "libcommon/rng.h"
 #include "tests/lib/tap.h"
 
+#include <stdbool.h>
+
 static long total(const long *l, long n)
 {
 	long s = 0;
