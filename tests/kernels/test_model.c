@@ -1,0 +1,358 @@
+/*
+ * The whole model against what transformers and PyTorch computed (record_models.py), and against itself: packed or alone,
+ * kept or recomputed, cached or not, one thread or two.
+ */
+#include "kernels/loss_weights.h"
+#include "kernels/model/cache.h"
+#include "kernels/model/model.h"
+#include "libcommon/file.h"
+#include "libcommon/pool.h"
+#include "libcommon/xalloc.h"
+#include "tests/lib/tap.h"
+
+static const char *const NAMES[] = { "llama", "llama_tied", "llama_bias_llama3", "llama_linear", "llama_yarn", "mistral",
+				     "qwen2_tied", "qwen3", "qwen3_small" };
+static const int IDS[12] = { 3, 17, 8, 28, 0, 11, 5, 9, 2, 22, 14, 1 };
+static const int TARGET[12] = { 17, 8, 28, 0, 11, 5, -1, 2, 22, 14, 1, -1 };
+static const long CU[3] = { 0, 7, 12 };
+static const struct batch BATCH = { 12, IDS, 2, CU };
+
+static uint64_t mix(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+	x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+	return x ^ x >> 31;
+}
+
+/* weight() of record_models.py */
+static void weight_value(float *out, const char *name, long n, double scale)
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (const char *c = name; *c; c++)
+		h = (h ^ (uint8_t)*c) * 1099511628211u;
+	for (long i = 0; i < n; i++) {
+		double x = (double)(mix((uint64_t)i * 0x9E3779B97F4A7C15u + h) >> 40) / 8388608.0 - 1;
+
+		if (strstr(name, "norm"))
+			x = 1 + 0.25 * x;
+		else
+			x *= strcmp(name, "model.embed_tokens.weight") ? 0.5 : scale;
+		out[i] = (float)x;
+	}
+}
+
+static long count(const struct param *p)
+{
+	long n = 1;
+
+	for (int i = 0; i < p->rank; i++)
+		n *= p->shape[i];
+	return n;
+}
+
+static void load(struct model *m, const char *name, enum dtype t, unsigned flags)
+{
+	char *path = xasprintf("tests/data/models/%s.json", name);
+	struct model_config c;
+	struct json_doc d;
+	struct err e = ERR_INIT;
+	const struct ops *k = ops_find("cpu", getenv("TEST_ISA"), &e);
+
+	if (!k || json_read(&d, path, 0, &e) || model_config_from_json(&c, &d, &e) || model_init(m, &c, k, t, flags, &e))
+		die_err(&e);
+	for (long i = 0; i < m->table.n; i++) {
+		long n = count(m->table.p + i);
+		float *w = xmalloc((size_t)n * 4);
+
+		weight_value(w, m->table.p[i].name, n, strcmp(name, "qwen3_small") ? 0.5 : 1e-2);
+		model_set(m, i, w, DTYPE_F32);
+		free(w);
+	}
+	json_release(&d);
+	free(path);
+}
+
+struct recorded { struct str file; };
+
+static const float *find(const struct recorded *r, const char *name, long want)
+{
+	const char *p = r->file.s, *end = p + r->file.len;
+	uint32_t len, n;
+
+	while (p < end) {
+		memcpy(&len, p, 4);
+		memcpy(&n, p + 4 + len, 4);
+		if (len == strlen(name) && !memcmp(p + 4, name, len)) {
+			static float copy[8192];
+
+			if (n != (uint32_t)want)
+				die(EX_DATAERR, "%s: %u values, want %ld", name, n, want);
+			memcpy(copy, p + 8 + len, (size_t)n * 4);
+			return copy;
+		}
+		p += 8 + len + (size_t)n * 4;
+	}
+	die(EX_DATAERR, "nothing recorded for %s", name);
+}
+
+/* Norm of the difference over the norm of what is wanted, but at least `floor`. */
+static double distance(const float *got, const float *want, long n, double floor)
+{
+	double d = 0, s = 0;
+
+	for (long i = 0; i < n; i++) {
+		d += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+		s += (double)want[i] * (double)want[i];
+	}
+	return sqrt(d) / fmax(sqrt(s), floor);
+}
+
+static double largest(const float *got, const float *want, long n)
+{
+	double d = 0, s = 0;
+
+	for (long i = 0; i < n; i++) {
+		d = fmax(d, fabs((double)got[i] - (double)want[i]));
+		s = fmax(s, fabs((double)want[i]));
+	}
+	return d / s;
+}
+
+/* The weights of record_models.py's loss, on rows that have a target. */
+static void loss_gradient(float *dlp)
+{
+	int i = 0;
+
+	for (int r = 0; r < 12; r++)
+		dlp[r] = TARGET[r] < 0 ? 0 : (float)((i * 7) % 11 - 3) / 16;
+	for (int r = 0; r < 12; r++)
+		if (TARGET[r] >= 0)
+			dlp[r] = (float)((i++ * 7) % 11 - 3) / 16;
+}
+
+static void check_gradients(struct model *m, const struct recorded *r, const char *name, bool recompute)
+{
+	struct pass *p = pass_new(m, 12, true, recompute);
+	float lp[12], dlp[12], norm = *find(r, "grad_norm", 1);
+	double worst = 0;
+	const char *where = "";
+
+	loss_gradient(dlp);
+	model_zero_grad(m);
+	pass_forward(p, &BATCH);
+	pass_logprobs(p, lp, NULL, TARGET, 1);
+	pass_backward(p, dlp);
+	for (long i = 0; i < m->table.n; i++) {
+		char *key = xasprintf("grad.%s", m->table.p[i].name);
+		long n = count(m->table.p + i);
+		double d = distance(m->w[i].grad, find(r, key, n), n, 1e-3 * (double)norm);
+
+		if (!(d <= worst)) {
+			worst = d;
+			where = m->table.p[i].name;
+		}
+		free(key);
+	}
+	ok(worst < 1e-4, "%s: gradients of all %ld parameters%s: worst %.2g (%s)", name, m->table.n,
+	   recompute ? ", recomputed" : "", worst, where);
+	is_num(model_grad_norm(m) / (double)norm, 1, 1e-5, "%s: gradient norm", name);
+	ok(!model_bad_grad(m), "%s: all gradients finite", name);
+	pass_free(p);
+}
+
+static void check_step(struct model *m, const struct recorded *r, const char *name)
+{
+	double norm = model_grad_norm(m), worst = 0;
+	struct adamw h = { 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, (float)(norm > 1 ? 1 / (norm + 1e-6) : 1) };
+
+	h.bias1 = (float)(1 - 0.9);
+	h.bias2 = (float)(1 - 0.95);
+	model_adamw(m, &h);
+	for (long i = 0; i < m->table.n; i++) {
+		char *key = xasprintf("step.%s", m->table.p[i].name);
+		long n = count(m->table.p + i);
+
+		worst = fmax(worst, distance(m->w[i].master, find(r, key, n), n, 1e-3));
+		free(key);
+	}
+	ok(worst < 1e-5, "%s: weights after one AdamW step: %.2g", name, worst);
+}
+
+static void parity(const char *name)
+{
+	char *path = xasprintf("tests/data/models/%s.bin", name);
+	struct recorded r = { { 0 } };
+	struct err e = ERR_INIT;
+	struct model m;
+	struct pass *p;
+	float *z = xmalloc(12 * 29 * 4), lp[12], want[10], got[10];
+	int n = 0;
+
+	if (file_read(&r.file, path, 0, &e))
+		die_err(&e);
+	load(&m, name, DTYPE_F32, MODEL_TRAIN);
+	p = pass_new(&m, 12, false, false);
+	pass_forward(p, &BATCH);
+	pass_logits(p, z, 0, 12);
+	ok(largest(z, find(&r, "logits.0", 7 * 29), 7 * 29) < 1e-5, "%s: logits of the first sequence: %.2g", name,
+	   largest(z, find(&r, "logits.0", 7 * 29), 7 * 29));
+	ok(largest(z + 7 * 29, find(&r, "logits.1", 5 * 29), 5 * 29) < 1e-5, "%s: logits of the second, packed behind it", name);
+	pass_logprobs(p, lp, NULL, TARGET, 1);
+	memcpy(want, find(&r, "logprobs", 10), sizeof(want));
+	for (int i = 0; i < 12; i++)
+		if (TARGET[i] >= 0)
+			got[n++] = lp[i];
+	ok(largest(got, want, 10) < 1e-5, "%s: log-probabilities", name);
+	pass_free(p);
+	check_gradients(&m, &r, name, false);
+	check_gradients(&m, &r, name, true);
+	check_step(&m, &r, name);
+	model_release(&m);
+	str_release(&r.file);
+	free(path);
+	free(z);
+}
+
+/* The log-probabilities of the batch, from a packed pass. */
+static void packed(struct model *m, float *lp)
+{
+	struct pass *p = pass_new(m, 12, false, false);
+
+	pass_forward(p, &BATCH);
+	pass_logprobs(p, lp, NULL, TARGET, 0.7f);
+	pass_free(p);
+}
+
+static void alone(struct model *m, float *lp)
+{
+	for (int s = 0; s < 2; s++) {
+		long cu[2] = { 0, CU[s + 1] - CU[s] };
+		struct batch b = { cu[1], IDS + CU[s], 1, cu };
+		struct pass *p = pass_new(m, cu[1], false, false);
+
+		pass_forward(p, &b);
+		pass_logprobs(p, lp + CU[s], NULL, TARGET + CU[s], 0.7f);
+		pass_free(p);
+	}
+}
+
+/* Both sequences grow together, `step` rows at a time. */
+static void cached(struct model *m, float *lp, long step)
+{
+	struct cache *c = cache_new(m, 4, 12, 12);
+	struct cached seq[2] = { 0 };
+	long V = m->table.config.vocab;
+
+	for (long at = 0; at < 7; at += step) {
+		struct cache_row row[12];
+		long n = 0, from[12];
+
+		for (int s = 1; s >= 0; s--)
+			for (long i = at; i < at + step && CU[s] + i < CU[s + 1]; i++) {
+				if (!cache_reserve(c, seq + s, i + 1))
+					die(EX_SOFTWARE, "cache full");
+				row[n] = (struct cache_row){ seq + s, IDS[CU[s] + i], i, true };
+				from[n++] = CU[s] + i;
+			}
+		const float *z = cache_extend(c, row, n);
+		for (long i = 0; i < n; i++) {
+			float lse;
+
+			lp[from[i]] = NAN;
+			if (TARGET[from[i]] >= 0)
+				m->k->logprob(lp + from[i], &lse, NULL, z + i * V, TARGET + from[i], 1, V, 0.7f);
+		}
+	}
+	cache_drop(c, seq);
+	cache_drop(c, seq + 1);
+	ok(cache_free_blocks(c) == 4, "all blocks come back");
+	cache_free(c);
+}
+
+static bool same_bits(const float *a, const float *b)
+{
+	for (int r = 0; r < 12; r++)
+		if (TARGET[r] >= 0 && memcmp(a + r, b + r, 4))
+			return false;
+	return true;
+}
+
+static void invariance(const char *name, enum dtype t)
+{
+	struct model m;
+	float a[12], b[12];
+
+	load(&m, name, t, 0);
+	pool_start(1);
+	packed(&m, a);
+	pool_start(2);
+	packed(&m, b);
+	ok(same_bits(a, b), "%s %s: one thread, two threads: the same bits", name, dtype_name(t));
+	alone(&m, b);
+	ok(same_bits(a, b), "%s %s: packed, alone: the same bits", name, dtype_name(t));
+	for (long step = 1; step <= 7; step += 3) {
+		cached(&m, b, step);
+		ok(same_bits(a, b), "%s %s: cached, %ld at a time: the same bits", name, dtype_name(t), step);
+	}
+	model_release(&m);
+}
+
+/* The control: a weight whose last bit differs must show. */
+static void control(void)
+{
+	struct model m;
+	float a[12], b[12], w[29 * 12];
+	long i;
+
+	load(&m, "llama", DTYPE_F32, 0);
+	packed(&m, a);
+	i = model_index(&m, PARAM_DOWN, 0);
+	weight_value(w, m.table.p[i].name, count(m.table.p + i), 0.5);
+	w[5] = nextafterf(w[5], 9);
+	model_set(&m, i, w, DTYPE_F32);
+	packed(&m, b);
+	ok(!same_bits(a, b), "one flipped weight bit shows");
+	model_release(&m);
+}
+
+static void bf16_training(void)
+{
+	struct model m;
+	struct adamw h = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 0.1f, 0.001f, 1 };
+	float lp[12], dlp[12], before, after;
+	struct pass *p;
+
+	load(&m, "qwen3", DTYPE_BF16, MODEL_TRAIN);
+	p = pass_new(&m, 12, true, false);
+	loss_gradient(dlp);
+	for (int r = 0; r < 12; r++)
+		dlp[r] = dlp[r] == 0 && TARGET[r] < 0 ? 0 : -0.1f;
+	pass_forward(p, &BATCH);
+	pass_logprobs(p, lp, NULL, TARGET, 1);
+	before = lp[0] + lp[7];
+	model_zero_grad(&m);
+	pass_backward(p, dlp);
+	model_adamw(&m, &h);
+	pass_forward(p, &BATCH);
+	pass_logprobs(p, lp, NULL, TARGET, 1);
+	after = lp[0] + lp[7];
+	ok(after > before, "bf16: a step along -sum lp raises the log-probabilities (%g to %g)", (double)before, (double)after);
+	ok(m.w[1].master != m.w[1].value, "bf16: masters are apart");
+	pass_free(p);
+	model_release(&m);
+}
+
+int main(void)
+{
+	for (size_t i = 0; i < sizeof(NAMES) / sizeof(*NAMES); i++)
+		parity(NAMES[i]);
+	for (int t = 0; t < 2; t++) {
+		invariance("llama_yarn", t ? DTYPE_BF16 : DTYPE_F32);
+		invariance("qwen3", t ? DTYPE_BF16 : DTYPE_F32);
+		invariance("qwen2_tied", t ? DTYPE_BF16 : DTYPE_F32);
+	}
+	control();
+	bf16_training();
+	return done();
+}
