@@ -307,9 +307,9 @@ static void control(void)
 
 	load(&m, "llama", DTYPE_F32, 0);
 	packed(&m, a);
-	i = model_index(&m, PARAM_DOWN, 0);
+	i = model_index(&m, PARAM_LM_HEAD, -1);
 	weight_value(w, m.table.p[i].name, count(m.table.p + i), 0.5);
-	w[5] = nextafterf(w[5], 9);
+	w[17 * 12 + 5] = nextafterf(w[17 * 12 + 5], 9); /* of a target's row */
 	model_set(&m, i, w, DTYPE_F32);
 	packed(&m, b);
 	ok(!same_bits(a, b), "one flipped weight bit shows");
