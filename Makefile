@@ -1,6 +1,6 @@
 # One makefile for the whole house.  `make help` lists what it can do.
 #
-#   tools/NAME.c (+ tools/NAME/*.c)  ->  bin/NAME
+#   tools/NAME.c (+ tools/NAME/*.c)  ->  bin/NAME; tools/shared/ is what several programs do alike
 #   libcommon/ formats/ kernels/     ->  one static library each
 #   tests/FOLDER/test_X.c            ->  linked only with what FOLDER may use
 #
@@ -76,6 +76,7 @@ KERNEL := $(call obj,$(wildcard kernels/*.c kernels/model/*.c) $(CPU))
 TOOLS  := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 BINS   := $(TOOLS:%=$(BIN)/%)
 PARTS  := $(call obj,$(wildcard tools/*/*.c))
+SHARED := $(BUILD)/libshared.a
 TESTS  := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
 LIBS    = $(LIBS_FORMATS) $(LIBS_COMMON)
 
@@ -87,11 +88,12 @@ $(C): $(COMMON)
 $(F): $(FORMAT)
 $(K): $(KERNEL)
 $(T): $(PARTS)
-$(C) $(F) $(K) $(T):
+$(SHARED): $(call obj,$(wildcard tools/shared/*.c))
+$(C) $(F) $(K) $(T) $(SHARED):
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 .SECONDEXPANSION:
-$(BINS): $(BIN)/%: $(BUILD)/tools/%.c.o $$(call obj,$$(wildcard tools/$$*/*.c)) $(F) $(K) $(C)
+$(BINS): $(BIN)/%: $(BUILD)/tools/%.c.o $$(call obj,$$(wildcard tools/$$*/*.c)) $(SHARED) $(F) $(K) $(C)
 	@mkdir -p $(@D)
 	$(say) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@

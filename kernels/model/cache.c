@@ -161,7 +161,7 @@ static void take_rows(struct cache *c, const struct cache_row *row, long n)
 	if (n > c->max_rows)
 		bug("%ld rows, room for %ld", n, c->max_rows);
 	for (long i = 0; i < n; i++) {
-		if (row[i].position / ATTENTION_TILE >= row[i].seq->blocks || row[i].position >= c->m->table.config.max_position)
+		if (row[i].position / ATTENTION_TILE >= row[i].seq->blocks || row[i].position >= c->m->positions)
 			bug("position %ld of a sequence with %ld blocks", row[i].position, row[i].seq->blocks);
 		wanted += row[i].want;
 		c->id[i] = row[i].id;

@@ -39,6 +39,9 @@ static int supported(const struct model_config *c, enum dtype t, struct err *e)
 		return err_set(e, EX_UNAVAILABLE, "%s: only models with a language-model head can be run yet", c->architecture);
 	if (c->mlp_bias)
 		return err_set(e, EX_UNAVAILABLE, "mlp_bias true: MLP biases are not built yet");
+	if (c->rope.kind == ROPE_DYNAMIC)
+		return err_set(e, EX_UNAVAILABLE, "rope_type dynamic: a value would depend on the length of what follows it;"
+			       " use linear, llama3 or yarn");
 	if (t != DTYPE_F32 && t != DTYPE_BF16)
 		bug("model type %s", dtype_name(t));
 	return 0;
@@ -49,7 +52,7 @@ static int rope_tables(struct model *m, struct err *e)
 	const struct model_config *c = &m->table.config;
 	long half = c->head_dim / 2;
 	double *f = xmalloc((size_t)half * sizeof(double)), scale;
-	size_t bytes = (size_t)(c->max_position * half) * sizeof(float);
+	size_t bytes = (size_t)(m->positions * half) * sizeof(float);
 	float *cs, *sn;
 
 	if (rope_frequencies(f, &scale, c, e)) {
@@ -58,7 +61,7 @@ static int rope_tables(struct model *m, struct err *e)
 	}
 	cs = xmalloc(bytes);
 	sn = xmalloc(bytes);
-	for (long p = 0; p < c->max_position; p++)
+	for (long p = 0; p < m->positions; p++)
 		for (long j = 0; j < half; j++) {
 			/* The angle is a float in the models' own code: rounding it here keeps long contexts equal. */
 			float angle = (float)p * (float)f[j];
@@ -95,7 +98,7 @@ static void weight_init(struct model *m, long i)
 	w->exp_avg_sq = m->k->alloc(n * 4, p->name);
 }
 
-int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, unsigned flags,
+int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, long positions, unsigned flags,
 	       struct err *e)
 {
 	memset(m, 0, sizeof(*m));
@@ -105,6 +108,7 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 	m->k = k;
 	m->t = t;
 	m->flags = flags;
+	m->positions = positions > 0 && positions < c->max_position ? positions : c->max_position;
 	m->attention = (struct attention_shape){ c->heads, c->kv_heads, c->head_dim, (float)(1 / sqrt((double)c->head_dim)) };
 	m->w = xcalloc((size_t)m->table.n, sizeof(*m->w));
 	if (rope_tables(m, e)) {

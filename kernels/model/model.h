@@ -35,12 +35,14 @@ struct model {
 	enum dtype t;           /* DTYPE_F32 or DTYPE_BF16 */
 	unsigned flags;
 	struct weight *w;       /* table.n of them, in table order */
-	float *cos, *sin;       /* [max_position, head_dim / 2] in the backend's memory */
+	long positions;         /* that it can run: the config's, or fewer where the caller asked for fewer */
+	float *cos, *sin;       /* [positions, head_dim / 2] in the backend's memory */
 	struct attention_shape attention;
 };
 
-/* 69 for what the kernels do not do (sliding window, scalar head, fp16 kept as such). */
-int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, unsigned flags,
+/* positions: longest sequence that will be run; 0 or more than the config's: the config's.  69 for what the kernels
+ * do not do (sliding window, scalar head, MLP biases, dynamic RoPE). */
+int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, long positions, unsigned flags,
 	       struct err *e) MUST_CHECK;
 void model_release(struct model *m);
 /* Give parameter i its values (host memory, any floating type, whole); they are rounded to t; with MODEL_TRAIN

@@ -134,9 +134,9 @@ static void take_batch(struct pass *p, const struct batch *b)
 	p->batch = (struct batch){ b->rows, p->ids, b->nseq, p->cu };
 	p->rows = b->rows;
 	for (long s = 0; s < b->nseq; s++) {
-		if (b->cu[s + 1] - b->cu[s] > p->m->table.config.max_position)
+		if (b->cu[s + 1] - b->cu[s] > p->m->positions)
 			bug("a sequence of %ld tokens, the model has %ld positions", b->cu[s + 1] - b->cu[s],
-			    p->m->table.config.max_position);
+			    p->m->positions);
 		for (long r = b->cu[s]; r < b->cu[s + 1]; r++)
 			p->position[r] = (int)(r - b->cu[s]);
 	}

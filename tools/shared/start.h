@@ -1,0 +1,53 @@
+#ifndef TOOLS_SHARED_START_H
+#define TOOLS_SHARED_START_H
+
+/*
+ * How the programs that run a model begin: recipe, backend, checkpoint, model, tokenizer.  This is where files and
+ * arithmetic meet.  Everything here ends the program on failure.
+ */
+
+#include "formats/chat_template.h"
+#include "formats/checkpoint.h"
+#include "formats/tokenizer.h"
+#include "kernels/model/model.h"
+#include "libcommon/opt.h"
+#include "libcommon/recipe.h"
+
+/* From -c, key=value words and --unset; notes are said at -v. */
+struct recipe *start_recipe(void);
+/* Threads, then the backend of --device and --isa. */
+const struct ops *start_ops(void);
+
+/* policy.precision where the user gave it; else what trained the checkpoint; else by its weights (float32 stays float32). */
+enum dtype start_precision(const struct recipe *r, const struct checkpoint *c);
+
+void load_checkpoint(struct checkpoint *c, const char *dir);
+void load_config(struct model_config *out, const struct checkpoint *c);
+/*
+ * Weights, and with MODEL_TRAIN the optimizer's state where there is one: masters must round to the stored weights.
+ * positions as in model_init().
+ */
+void load_model(struct model *m, struct checkpoint *c, const struct ops *k, enum dtype t, long positions, unsigned flags);
+/* 65 where the checkpoint has none. */
+struct tokenizer *load_tokenizer(const struct checkpoint *c);
+/* policy.tokenizer.chat_template (text, a file, or a name of chat_template_builtin()), else the checkpoint's own; NULL: none. */
+struct chat_template *load_chat_template(const struct checkpoint *c, const struct recipe *r);
+
+/* A model has to know every id of its tokenizer: 65 otherwise. */
+void check_vocabulary(const struct tokenizer *t, const struct model_config *c);
+
+/*
+ * What ends a sequence: eos of config.json, of generation_config.json and of the tokenizer, and policy.generation.stop_token_ids,
+ * each once.  The caller frees.
+ */
+long load_stop_ids(int **ids, const struct checkpoint *c, const struct model_config *cfg, const struct tokenizer *t,
+		   const struct recipe *r);
+
+/* The history entry of this run; h borrows argv, r and the inputs.  seed: recorded once. */
+void start_history(struct history *h, const char *name, int argc, char **argv, const struct recipe *r, const uint64_t *seed,
+		   const struct history_input *input, int inputs, const struct json *parent);
+
+/* "0123456789abcdef" of ops_fingerprint(). */
+const char *fingerprint_text(char buf[17], const struct ops *k);
+
+#endif
