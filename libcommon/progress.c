@@ -10,7 +10,7 @@
 #include "libcommon/die.h"
 #include "libcommon/str.h"
 
-enum { BAR = 24, FIRST_AFTER = 2, BAR_EVERY = 1, LINE_EVERY = 30 };
+enum { BAR = 16, FIRST_AFTER = 2, BAR_EVERY = 1, LINE_EVERY = 30 };
 
 double seconds_now(void)
 {

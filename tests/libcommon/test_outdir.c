@@ -102,8 +102,8 @@ static int write_and_stop(const char *dir)
 /* Leaves the output open: what exit() does with it is the question. */
 static int write_half(const char *dir)
 {
+	static struct outdir o;
 	struct err e = ERR_INIT;
-	struct outdir o;
 
 	return outdir_create(&o, dir, &e) || fill(&o, &e) ? e.code : 0;
 }
@@ -359,6 +359,36 @@ static void by_text_alone(void)
 	ok(run(write_whole, "gone") == 0 && whole("gone"), "so is one that is gone");
 }
 
+/* Several at once over a dead leftover, a bare directory or nothing: one wins, whole. */
+static void racing(void)
+{
+	enum { ROUNDS = 30, WRITERS = 4 };
+	int bad = 0;
+
+	for (int r = 0; r < ROUNDS; r++) {
+		char name[32], tmp[40];
+		pid_t pid[WRITERS];
+		int won = 0;
+
+		snprintf(name, sizeof(name), "race-%d", r);
+		snprintf(tmp, sizeof(tmp), "%s.tmp", name);
+		if (r % 3 == 0)
+			run(half_and_kill, name);
+		if (r % 3 == 1)
+			make_dir(tmp);
+		for (int i = 0; i < WRITERS; i++)
+			pid[i] = start(write_whole, name, NULL, NULL);
+		for (int i = 0; i < WRITERS; i++) {
+			int rc = status_of(pid[i]);
+
+			won += rc == 0;
+			bad += rc && rc != EX_TEMPFAIL && rc != EX_CANTCREAT;
+		}
+		bad += won != 1 || !whole(name) || !no_leftover(name);
+	}
+	ok(bad == 0, "of %d writers at once one wins, %d times", WRITERS, ROUNDS);
+}
+
 static void not_ours(void)
 {
 	char *target = at("target"), *link = at("link.tmp"), *in_file = at("links.tmp/file");
@@ -408,6 +438,7 @@ int main(void)
 	plain_case();
 	killed_anywhere();
 	second_writer();
+	racing();
 	by_text_alone();
 	not_ours();
 	ends();
