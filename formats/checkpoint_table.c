@@ -1,0 +1,286 @@
+#include "formats/checkpoint_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libcommon/file.h"
+
+enum { FRAME_MOST = 512 << 20 };        /* bytes outside of boxes in one shard */
+
+const char *slot_name(enum slot s)
+{
+	static const char *const name[SLOT_COUNT] = { "weight", "master", "exp_avg", "exp_avg_sq", "momentum" };
+
+	if ((unsigned)s >= SLOT_COUNT)
+		bug("slot %d", (int)s);
+	return name[s];
+}
+
+void table_release(struct checkpoint_table *t)
+{
+	for (int i = 0; i < t->shards; i++) {
+		if (t->shard[i].fd >= 0)
+			close(t->shard[i].fd);
+		free(t->shard[i].box);
+	}
+	free(t->shard);
+	free(t->box);
+	free(t->block);
+	free(t->first);
+	free(t->parameter);
+	free(t->sorted);
+	*t = (struct checkpoint_table){ 0 };
+}
+
+static int by_name(const void *a, const void *b, void *arg)
+{
+	const struct checkpoint_tensor *t = arg, *x = &t[*(const long *)a], *y = &t[*(const long *)b];
+	int c = strcmp(x->name, y->name);
+
+	return c ? c : (int)x->slot - (int)y->slot;
+}
+
+int table_sort(long **sorted, const struct checkpoint_tensor *tensor, long n, const char *file, struct err *e)
+{
+	long *s = xmalloc((size_t)(n + 1) * sizeof(*s));
+
+	for (long i = 0; i < n; i++)
+		s[i] = i;
+	qsort_r(s, (size_t)n, sizeof(*s), by_name, (void *)tensor);
+	*sorted = s;
+	for (long i = 0, weight = 0; i < n; i++) {
+		const struct checkpoint_tensor *t = &tensor[s[i]], *w;
+
+		if (i && !by_name(&s[i - 1], &s[i], (void *)tensor))
+			return err_set(e, EX_DATAERR, "%s: %s: %s comes twice", file, t->name, slot_name(t->slot));
+		if (t->slot == SLOT_WEIGHT)
+			weight = i;
+		w = &tensor[s[weight]];
+		if (w->slot != SLOT_WEIGHT || strcmp(w->name, t->name))
+			return err_set(e, EX_DATAERR, "%s: %s: a %s without its weight", file, t->name, slot_name(t->slot));
+		if (t->role != w->role || !shape_equal(t->shape, t->rank, w->shape, w->rank))
+			return err_set(e, EX_DATAERR, "%s: %s: its %s has another shape or role", file, t->name, slot_name(t->slot));
+	}
+	return 0;
+}
+
+long table_find(const long *sorted, const struct checkpoint_tensor *tensor, long n, const char *name, enum slot slot)
+{
+	long lo = 0, hi = n;
+
+	while (lo < hi) {
+		long mid = lo + (hi - lo) / 2;
+		const struct checkpoint_tensor *t = &tensor[sorted[mid]];
+		int c = strcmp(t->name, name);
+
+		if (!c)
+			c = (int)t->slot - (int)slot;
+		if (!c)
+			return sorted[mid];
+		if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return -1;
+}
+
+int table_check_tensor(const struct checkpoint_tensor *t, const char *file, struct err *e)
+{
+	size_t bytes;
+
+	if (!*t->name || strchr(t->name, '/') || !strcmp(t->name, ".") || !strcmp(t->name, ".."))
+		return err_set(e, EX_DATAERR, "%s: \"%s\" cannot be the name of a tensor: empty, a dot, or with a slash", file, t->name);
+	if (t->dtype <= DTYPE_NONE || t->dtype >= DTYPE_COUNT)
+		return err_set(e, EX_DATAERR, "%s: %s: no known type", file, t->name);
+	if (t->rank < 0 || t->rank > TENSOR_RANK)
+		return err_set(e, EX_DATAERR, "%s: %s: %d dimensions, wanted at most %d", file, t->name, t->rank, TENSOR_RANK);
+	/* Zeros do not excuse the others: the product of the extents that are not 0 must fit. */
+	bytes = dtype_size(t->dtype);
+	for (int i = 0; i < t->rank; i++) {
+		if (t->shape[i] < 0 || __builtin_mul_overflow(bytes, t->shape[i] ? (size_t)t->shape[i] : 1, &bytes) ||
+		    bytes > INT64_MAX)
+			return err_set(e, EX_DATAERR, "%s: %s: its size overflows", file, t->name);
+	}
+	return 0;
+}
+
+long table_volume(const struct checkpoint_tensor *t)
+{
+	struct box whole = box_whole(t->shape, t->rank);
+
+	return box_volume(&whole);
+}
+
+struct box table_box(const struct hdf5_box *b, int rank)
+{
+	struct box x = { .rank = rank };
+
+	for (int i = 0; i < rank; i++) {
+		x.start[i] = b->start[i];
+		x.extent[i] = b->extent[i];
+	}
+	return x;
+}
+
+long table_blocks(uint64_t bytes)
+{
+	return (long)(bytes / CHECKPOINT_BLOCK + !!(bytes % CHECKPOINT_BLOCK));
+}
+
+static int by_offset(const void *a, const void *b, void *arg)
+{
+	const struct hdf5_box *box = arg;
+	uint64_t x = box[*(const long *)a].offset, y = box[*(const long *)b].offset;
+
+	return (x > y) - (x < y);
+}
+
+int table_index_shards(struct checkpoint_table *t, const char *dir, struct err *e)
+{
+	for (long i = 0; i < t->boxes; i++)
+		t->shard[t->box[i].file].boxes++;
+	for (int s = 0; s < t->shards; s++) {
+		t->shard[s].box = xmalloc((size_t)(t->shard[s].boxes + 1) * sizeof(long));
+		t->shard[s].boxes = 0;
+	}
+	for (long i = 0; i < t->boxes; i++) {
+		struct shard *s = &t->shard[t->box[i].file];
+
+		s->box[s->boxes++] = i;
+	}
+	for (int s = 0; s < t->shards; s++) {
+		struct shard *sh = &t->shard[s];
+		uint64_t end = 0;
+
+		qsort_r(sh->box, (size_t)sh->boxes, sizeof(long), by_offset, t->box);
+		for (long i = 0; i < sh->boxes && sh->bytes != SHARD_ELSEWHERE; i++) {
+			const struct hdf5_box *b = &t->box[sh->box[i]];
+
+			if (b->offset < end || b->offset > sh->bytes || b->bytes > sh->bytes - b->offset)
+				return err_set(e, EX_DATAERR, "%s/%s: the box at byte %llu overlaps another or the end of the file",
+					       dir, sh->name, (unsigned long long)b->offset);
+			end = b->offset + b->bytes;
+		}
+	}
+	return 0;
+}
+
+int table_check_tiling(const struct checkpoint_table *t, const struct checkpoint_tensor *tensor, long n, const char *file,
+		       struct err *e)
+{
+	for (long i = 0; i < n; i++) {
+		const struct checkpoint_tensor *x = &tensor[i];
+		long boxes = t->first[i + 1] - t->first[i];
+		struct box *b = xmalloc((size_t)(boxes + 1) * sizeof(*b));
+		char what[700];
+		int rc;
+
+		for (long k = 0; k < boxes; k++)
+			b[k] = table_box(&t->box[t->first[i] + k], x->rank);
+		snprintf(what, sizeof(what), "%.300s: %.300s (%s)", file, x->name, slot_name(x->slot));
+		rc = box_tiling(b, boxes, x->shape, x->rank, what, e);
+		free(b);
+		if (rc)
+			return -1;
+	}
+	return 0;
+}
+
+int table_frame(struct digest *d, const struct checkpoint_table *t, const struct shard *s, const char *path, struct err *e)
+{
+	uint64_t total = s->bytes, at = 0, used = 0;
+	char *buf;
+	int rc = 0;
+
+	for (long i = 0; i < s->boxes; i++)
+		total -= t->box[s->box[i]].bytes;
+	if (total > FRAME_MOST)
+		return err_set(e, EX_DATAERR, "%s: %llu bytes outside of its boxes, wanted at most %d", path,
+			       (unsigned long long)total, (int)FRAME_MOST);
+	buf = xmalloc(total + 1);
+	for (long i = 0; i <= s->boxes && !rc; i++) {
+		const struct hdf5_box *b = i < s->boxes ? &t->box[s->box[i]] : NULL;
+		uint64_t end = b ? b->offset : s->bytes;
+
+		if (end > at)
+			rc = file_pread(s->fd, path, buf + used, end - at, at, e);
+		used += end - at;
+		at = b ? end + b->bytes : end;
+	}
+	*d = hash128(buf, total);
+	free(buf);
+	return rc;
+}
+
+int table_range(struct box out[2 * TENSOR_RANK], const struct box *b, long first, long n)
+{
+	int boxes = box_of_range(out, b->extent, b->rank, first, n);
+
+	for (int i = 0; i < boxes; i++)
+		for (int k = 0; k < b->rank; k++)
+			out[i].start[k] += b->start[k];
+	return boxes;
+}
+
+static void add_u64(struct str *s, uint64_t v)
+{
+	str_add(s, (const char *)&v, sizeof(v));
+}
+
+static void add_description(struct str *s, const struct checkpoint_tensor *t)
+{
+	str_add(s, t->name, strlen(t->name) + 1);
+	if (t->slot != SLOT_WEIGHT)
+		str_add(s, slot_name(t->slot), strlen(slot_name(t->slot)) + 1);
+	str_add(s, dtype_name(t->dtype), strlen(dtype_name(t->dtype)) + 1);
+	add_u64(s, (uint64_t)t->rank);
+	for (int k = 0; k < t->rank; k++)
+		add_u64(s, (uint64_t)t->shape[k]);
+}
+
+struct digest table_digest(const struct checkpoint_tensor *tensor, const struct digest *sum, const long *sorted, long n, bool optimizer)
+{
+	struct str s = { 0 };
+	struct digest d;
+
+	for (long i = 0; i < n; i++) {
+		const struct checkpoint_tensor *t = &tensor[sorted[i]];
+
+		if ((t->slot != SLOT_WEIGHT) != optimizer)
+			continue;
+		add_description(&s, t);
+		add_u64(&s, sum[sorted[i]].hi);
+		add_u64(&s, sum[sorted[i]].lo);
+	}
+	d = hash128(s.s, s.len);
+	str_release(&s);
+	return d;
+}
+
+void table_id(char id[17], const struct checkpoint_table *t, const struct checkpoint_tensor *tensor, long n)
+{
+	struct str s = { 0 };
+	struct digest part[3], d;
+
+	for (long i = 0; i < n; i++)
+		add_description(&s, &tensor[i]);
+	part[0] = hash128(s.s, s.len);
+	part[1] = hash128(t->box, (size_t)t->boxes * sizeof(*t->box));
+	part[2] = hash128(t->block, (size_t)t->blocks * sizeof(*t->block));
+	d = hash128(part, sizeof(part));
+	snprintf(id, 17, "%016llx", (unsigned long long)d.hi);
+	str_release(&s);
+}
+
+char *table_dataset(const struct checkpoint_tensor *t, const struct hdf5_box *b)
+{
+	struct str s = { 0 };
+
+	str_printf(&s, "%s/%s@", slot_name(t->slot), t->name);
+	for (int i = 0; i < t->rank; i++)
+		str_printf(&s, "%s%lld", i ? "," : "", (long long)b->start[i]);
+	return str_detach(&s);
+}
