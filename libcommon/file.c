@@ -216,20 +216,51 @@ static int move_over(const char *tmp, const char *path, struct err *e)
 	return rc;
 }
 
-int file_write(const char *path, const void *buf, size_t n, struct err *e)
+/* A link stays and its file is replaced; what is no plain file (/dev/null) never is.  *mode is that
+ * of the file which is there, or 0. */
+static char *target_of(const char *path, mode_t *mode, struct err *e)
+{
+	struct stat st;
+	char *target = NULL;
+
+	*mode = 0;
+	if (lstat(path, &st))
+		return xstrdup(path);
+	if (S_ISLNK(st.st_mode)) {
+		target = realpath(path, NULL);
+		if (!target || stat(target, &st)) {
+			cannot_create(path, e);
+			free(target);
+			return NULL;
+		}
+	}
+	if (!S_ISREG(st.st_mode)) {
+		err_set(e, EX_CANTCREAT, "%s: found something else than a plain file", path);
+		free(target);
+		return NULL;
+	}
+	*mode = st.st_mode & 07777;
+	return target ? target : xstrdup(path);
+}
+
+/* Who replaces a file keeps what its owner said about readers. */
+static int fill(int fd, const char *path, mode_t mode, const void *buf, size_t n, struct err *e)
+{
+	if (file_pwrite(fd, path, buf, n, 0, e))
+		return -1;
+	return mode && fchmod(fd, mode) ? cannot_create(path, e) : 0;
+}
+
+static int replace(const char *path, mode_t mode, const void *buf, size_t n, struct err *e)
 {
 	char *tmp = NULL;
-	struct stat old;
 	int fd = open_beside(path, &tmp, e), rc;
 
 	if (fd < 0) {
 		free(tmp);
 		return -1;
 	}
-	rc = file_pwrite(fd, path, buf, n, 0, e);
-	/* Who replaces a file keeps what its owner said about readers. */
-	if (!rc && !stat(path, &old) && S_ISREG(old.st_mode) && fchmod(fd, old.st_mode & 07777))
-		rc = cannot_create(path, e);
+	rc = fill(fd, path, mode, buf, n, e);
 	if (rc)
 		close(fd);
 	else
@@ -239,6 +270,16 @@ int file_write(const char *path, const void *buf, size_t n, struct err *e)
 	if (rc)
 		unlink(tmp);
 	free(tmp);
+	return rc;
+}
+
+int file_write(const char *path, const void *buf, size_t n, struct err *e)
+{
+	mode_t mode;
+	char *target = target_of(path, &mode, e);
+	int rc = target ? replace(target, mode, buf, n, e) : -1;
+
+	free(target);
 	return rc;
 }
 

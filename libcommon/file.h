@@ -19,9 +19,11 @@ int file_pwrite(int fd, const char *path, const void *buf, size_t n, uint64_t of
 int file_size(const char *path, uint64_t *size, struct err *e) MUST_CHECK;
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
-/* Create or replace `path`, whole or not at all: temporary beside it, fsync, rename.  Mode 0666 & ~umask. */
+/* Create or replace `path`, whole or not at all: temporary beside it, fsync, rename.  Mode 0666 & ~umask,
+ * or that of the plain file which was there; a link stays.  Anything else there is EX_CANTCREAT. */
 int file_write(const char *path, const void *buf, size_t n, struct err *e) MUST_CHECK;
-/* Copy bytes (copy_file_range or read/write), new file, mode 0666 & ~umask, fsynced. */
+/* Copy bytes (copy_file_range or read/write), new file (one that exists: EX_CANTCREAT), mode
+ * 0666 & ~umask, fsynced. */
 int file_copy(const char *from, const char *to, struct err *e) MUST_CHECK;
 int file_sync_dir(const char *dir, struct err *e) MUST_CHECK;
 /* "a" + "b" -> "a/b"; the caller frees. */

@@ -1,6 +1,7 @@
 #include "libcommon/opt.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,16 @@ static double unit_of(const char *s)
 	return strcasecmp(s + 1, "b") ? -1 : decimal;
 }
 
+/* In full, since a double would round above 2^53; -1 where it does not fit. */
+static long whole_bytes(const char *s, double unit)
+{
+	long n;
+
+	errno = 0;
+	n = strtol(s, NULL, 10);
+	return errno || n > LONG_MAX / (long)unit ? -1 : n * (long)unit;
+}
+
 long parse_bytes(const char *s)
 {
 	char *end;
@@ -41,15 +52,11 @@ long parse_bytes(const char *s)
 		return -1;
 	v = strtod(s, &end);
 	unit = unit_of(end);
-	if (unit < 0 || v * unit >= 9223372036854775808.0)
+	if (unit < 0)
 		return -1;
-	/* Beyond 2^53 a double would round what was written in full. */
-	if (end == s + strspn(s, "0123456789") && v < 9223372036854775808.0) {
-		long n = strtol(s, NULL, 10);
-
-		return n > LONG_MAX / (long)unit ? -1 : n * (long)unit;
-	}
-	return (long)(v * unit);
+	if (end == s + strspn(s, "0123456789"))
+		return whole_bytes(s, unit);
+	return v * unit < 9223372036854775808.0 ? (long)(v * unit) : -1;
 }
 
 static void quote_word(struct str *t, const char *s)
@@ -129,7 +136,7 @@ const char *nearest(const char *word, const char *const *names)
 		d = distance(word, *names);
 		/* The first letters of a longer name are a good guess, but the last one. */
 		if (d > near && n >= 3 && !strncmp(word, *names, (size_t)n))
-			d = near;
+			d = least_of(near, n - 1);
 		if (d <= near && d < best_d && d < least_of(n, m)) {
 			best = *names;
 			best_d = d;
