@@ -29,7 +29,8 @@ bool box_inside(const struct box *b, const long *shape, int rank)
 	if (b->rank != rank)
 		return false;
 	for (int i = 0; i < rank; i++)
-		if (b->start[i] < 0 || b->extent[i] < 0 || b->start[i] > shape[i] || b->extent[i] > shape[i] - b->start[i])
+		if (b->start[i] < 0 || b->extent[i] < 0 || b->start[i] > shape[i] ||
+		    b->extent[i] > shape[i] - b->start[i])
 			return false;
 	return true;
 }
@@ -76,8 +77,9 @@ static long offset_in(const long *stride, const long *start, const struct box *p
 }
 
 /*
- * Two dense arrays, walked together over `part`: fn for each run that is contiguous in both.  at[] and stride[]
- * are in elements; the innermost dimensions that both arrays hold in full melt into one run.
+ * Two dense arrays, walked together over `part`: fn for each run that is contiguous in both.  at[]
+ * and stride[] are in elements; the innermost dimensions that both arrays hold in full melt into
+ * one run.
  */
 struct walk {
 	int outer;                      /* dimensions that are stepped through */
@@ -87,8 +89,8 @@ struct walk {
 	long index[TENSOR_RANK];
 };
 
-static void walk_init(struct walk *w, const struct box *part, const long *start0, const long *extent0, const long *start1,
-		      const long *extent1)
+static void walk_init(struct walk *w, const struct box *part, const long *start0,
+		      const long *extent0, const long *start1, const long *extent1)
 {
 	int i = part->rank;
 
@@ -129,7 +131,8 @@ static void check_within(const struct box *part, const struct box *in)
 		bug("a part outside its box");
 }
 
-void box_copy(void *dst, const struct box *to, const void *src, const struct box *from, const struct box *part, size_t elem)
+void box_copy(void *dst, const struct box *to, const void *src, const struct box *from,
+	      const struct box *part, size_t elem)
 {
 	struct walk w;
 
@@ -139,7 +142,8 @@ void box_copy(void *dst, const struct box *to, const void *src, const struct box
 		return;
 	walk_init(&w, part, to->start, to->extent, from->start, from->extent);
 	do
-		memcpy((char *)dst + (size_t)w.at[0] * elem, (const char *)src + (size_t)w.at[1] * elem, (size_t)w.run * elem);
+		memcpy((char *)dst + (size_t)w.at[0] * elem,
+		       (const char *)src + (size_t)w.at[1] * elem, (size_t)w.run * elem);
 	while (walk_next(&w, part));
 }
 
@@ -164,7 +168,8 @@ int box_of_range(struct box out[2 * TENSOR_RANK], const long *shape, int rank, l
 	long stride[TENSOR_RANK], end, at = first;
 	int boxes = 0;
 
-	if (first < 0 || n < 0 || __builtin_add_overflow(first, n, &end) || end > box_volume(&whole))
+	if (first < 0 || n < 0 || __builtin_add_overflow(first, n, &end) ||
+	    end > box_volume(&whole))
 		bug("the range %ld + %ld of a tensor of %ld", first, n, box_volume(&whole));
 	strides(stride, shape, rank);
 	if (rank == 0 && n)

@@ -7,10 +7,11 @@
 #include "libcommon/xalloc.h"
 
 /*
- * Boxes tile a shape when none reaches outside, no two overlap and their volumes add up.  Overlaps are sought by cutting
- * space in two as long as a cut parts the boxes well, then by a sweep along one dimension.  A hole is named by its
- * first element in C order, found one coordinate after the other: along each, the volume covered by the cross-section
- * changes only where a box begins or ends.
+ * Boxes tile a shape when none reaches outside, no two overlap and their volumes add up.  Overlaps
+ * are sought by cutting space in two as long as a cut parts the boxes well, then by a sweep along
+ * one dimension.  A hole is named by its first element in C order, found one coordinate after the
+ * other: along each, the volume covered by the cross-section changes only where a box begins or
+ * ends.
  */
 
 enum { FEW = 32 };
@@ -19,7 +20,8 @@ static const char *box_text(char buf[400], const struct box *b)
 {
 	char start[160], extent[160];
 
-	snprintf(buf, 400, "%s + %s", shape_text(start, b->start, b->rank), shape_text(extent, b->extent, b->rank));
+	snprintf(buf, 400, "%s + %s", shape_text(start, b->start, b->rank),
+		 shape_text(extent, b->extent, b->rank));
 	return buf;
 }
 
@@ -81,7 +83,7 @@ static bool sweep(struct pair *found, const struct box **b, long n, int d)
 
 struct cut { int dim; long at, below, above; };
 
-/* The median of the starts along each dimension; the cut that leaves the smaller larger part wins. */
+/* At the median of the starts, in the dimension that leaves the smaller larger part. */
 static struct cut best_cut(const struct box **b, long n)
 {
 	struct cut best = { .dim = -1 };
@@ -98,7 +100,8 @@ static struct cut best_cut(const struct box **b, long n)
 			c.below += b[i]->start[d] < c.at;
 			c.above += box_end(b[i], d) > c.at;
 		}
-		long most = c.below > c.above ? c.below : c.above, before = best.below > best.above ? best.below : best.above;
+		long most = c.below > c.above ? c.below : c.above;
+		long before = best.below > best.above ? best.below : best.above;
 		if (best.dim < 0 || most < before)
 			best = c;
 	}
@@ -141,14 +144,16 @@ static bool find_overlap(struct pair *found, const struct box **b, long n)
 	if (c.below > n - n / 4 || c.above > n - n / 4 || c.below + c.above > n + n / 16)
 		return sweep(found, b, n, dimension_to_sweep(b, n));
 
-	const struct box **half = xmalloc((size_t)(c.below + c.above) * sizeof(*half)), **low = half, **high = half + c.below;
+	const struct box **half = xmalloc((size_t)(c.below + c.above) * sizeof(*half));
+	const struct box **low = half, **high = half + c.below;
 	for (long i = 0; i < n; i++) {
 		if (b[i]->start[c.dim] < c.at)
 			*low++ = b[i];
 		if (box_end(b[i], c.dim) > c.at)
 			*high++ = b[i];
 	}
-	bool hit = find_overlap(found, half, c.below) || find_overlap(found, half + c.below, c.above);
+	bool hit = find_overlap(found, half, c.below);
+	hit = hit || find_overlap(found, half + c.below, c.above);
 	free(half);
 	return hit;
 }
@@ -194,17 +199,19 @@ static void find_hole(long *hole, const struct box **b, long n, const long *shap
 	free(event);
 }
 
-static int check_boxes(const struct box **used, long *uses, const struct box *b, long n, const long *shape, int rank,
-		       const char *what, struct err *e)
+static int check_boxes(const struct box **used, long *uses, const struct box *b, long n,
+		       const long *shape, int rank, const char *what, struct err *e)
 {
 	char text[160], box[400];
 
 	*uses = 0;
 	for (long i = 0; i < n; i++) {
 		if (b[i].rank != rank)
-			return err_set(e, EX_DATAERR, "%s: box %ld has %d dimensions, wanted %d", what, i, b[i].rank, rank);
+			return err_set(e, EX_DATAERR, "%s: box %ld has %d dimensions, wanted %d",
+				       what, i, b[i].rank, rank);
 		if (!box_inside(&b[i], shape, rank))
-			return err_set(e, EX_DATAERR, "%s: box %ld, %s, reaches outside the shape %s", what, i,
+			return err_set(e, EX_DATAERR,
+				       "%s: box %ld, %s, reaches outside the shape %s", what, i,
 				       box_text(box, &b[i]), shape_text(text, shape, rank));
 		if (box_volume(&b[i]))
 			used[(*uses)++] = &b[i];
@@ -212,8 +219,8 @@ static int check_boxes(const struct box **used, long *uses, const struct box *b,
 	return 0;
 }
 
-static int check_tiling(const struct box **used, const struct box *b, long n, const long *shape, int rank, const char *what,
-			struct err *e)
+static int check_tiling(const struct box **used, const struct box *b, long n, const long *shape,
+			int rank, const char *what, struct err *e)
 {
 	struct box whole = box_whole(shape, rank);
 	long uses, covered = 0, hole[TENSOR_RANK];
@@ -223,28 +230,34 @@ static int check_tiling(const struct box **used, const struct box *b, long n, co
 	if (check_boxes(used, &uses, b, n, shape, rank, what, e))
 		return -1;
 	if (find_overlap(&p, used, uses))
-		return err_set(e, EX_DATAERR, "%s: boxes %ld and %ld overlap: %s and %s", what, (long)(p.a - b), (long)(p.b - b),
-			       box_text(one, p.a), box_text(two, p.b));
+		return err_set(e, EX_DATAERR, "%s: boxes %ld and %ld overlap: %s and %s", what,
+			       (long)(p.a - b), (long)(p.b - b), box_text(one, p.a),
+			       box_text(two, p.b));
 	for (long i = 0; i < uses; i++)
 		covered += box_volume(used[i]);
 	if (covered == box_volume(&whole))
 		return 0;
 	find_hole(hole, used, uses, shape, rank);
-	return err_set(e, EX_DATAERR, "%s: the boxes leave a hole at %s: %ld of %ld elements are there", what,
+	return err_set(e, EX_DATAERR,
+		       "%s: the boxes leave a hole at %s: %ld of %ld elements are there", what,
 		       shape_text(text, hole, rank), covered, box_volume(&whole));
 }
 
-int box_tiling(const struct box *b, long n, const long *shape, int rank, const char *what, struct err *e)
+int box_tiling(const struct box *b, long n, const long *shape, int rank, const char *what,
+	       struct err *e)
 {
 	const struct box **used;
 	long volume = 1;
 	int status;
 
 	if (rank < 0 || rank > TENSOR_RANK)
-		return err_set(e, EX_DATAERR, "%s: %d dimensions, wanted at most %d", what, rank, TENSOR_RANK);
+		return err_set(e, EX_DATAERR, "%s: %d dimensions, wanted at most %d", what, rank,
+			       TENSOR_RANK);
 	for (int i = 0; i < rank; i++)
-		if (shape[i] < 0 || __builtin_mul_overflow(volume, shape[i] ? shape[i] : 1, &volume))
-			return err_set(e, EX_DATAERR, "%s: a shape of more than 2^63 elements", what);
+		if (shape[i] < 0 ||
+		    __builtin_mul_overflow(volume, shape[i] ? shape[i] : 1, &volume))
+			return err_set(e, EX_DATAERR, "%s: a shape of more than 2^63 elements",
+				       what);
 	used = xmalloc((size_t)(n ? n : 1) * sizeof(*used));
 	status = check_tiling(used, b, n, shape, rank, what, e);
 	free(used);

@@ -3,8 +3,9 @@
 #include <string.h>
 
 /*
- * The sum runs in eight lanes of 64 bits.  A lane keeps the sum of `lo` mod 2^64 and that of its high halves;
- * the sum of its low halves, which fits 64 bits in a run of at most 2^31 elements, is their difference.
+ * The sum runs in eight lanes of 64 bits.  A lane keeps the sum of `lo` mod 2^64 and that of its
+ * high halves; the sum of its low halves, which fits 64 bits in a run of at most 2^31 elements, is
+ * their difference.
  */
 typedef uint64_t lanes __attribute__((vector_size(64), aligned(8)));
 typedef unsigned __int128 u128;
@@ -40,8 +41,8 @@ static u128 mix(uint64_t x)
 	return (u128)y << 64 | x;
 }
 
-/* Whole groups of 64 bytes; x0 is what the first element's bits are added to.  A lane of a group holds
- * 8 / size neighbours, taken out by shifts (files are little-endian, and so are we). */
+/* Whole groups of 64 bytes; x0 is what the first element's bits are added to.  A lane of a group
+ * holds 8 / size neighbours, taken out by shifts (files are little-endian, and so are we). */
 ALWAYS_INLINE u128 sum_groups(const unsigned char *p, size_t groups, int size, uint64_t x0)
 {
 	const int per_lane = 8 / size;
@@ -69,7 +70,8 @@ ALWAYS_INLINE u128 sum_groups(const unsigned char *p, size_t groups, int size, u
 
 	u128 s = 0;
 	for (int j = 0; j < LANES; j++)
-		s += (u128)(all[j] - (high[j] << 32)) + ((u128)high[j] << 32) + ((u128)top[j] << 64);
+		s += (u128)(all[j] - (high[j] << 32)) + ((u128)high[j] << 32) +
+		     ((u128)top[j] << 64);
 	return s;
 }
 
@@ -106,13 +108,15 @@ static u128 sum(const unsigned char *p, size_t groups, int size, uint64_t x0)
 {
 	if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
 		return sum_avx512(p, groups, size, x0);
-	return __builtin_cpu_supports("avx2") ? sum_avx2(p, groups, size, x0) : sum_plain(p, groups, size, x0);
+	return __builtin_cpu_supports("avx2") ? sum_avx2(p, groups, size, x0)
+					      : sum_plain(p, groups, size, x0);
 }
 #else
 #define sum sum_plain
 #endif
 
-struct digest digest_elements(const void *data, size_t n, int size, uint64_t first, uint64_t name_hash)
+struct digest digest_elements(const void *data, size_t n, int size, uint64_t first,
+			      uint64_t name_hash)
 {
 	const unsigned char *p = data;
 	u128 s = 0;
@@ -124,7 +128,8 @@ struct digest digest_elements(const void *data, size_t n, int size, uint64_t fir
 
 		s += sum(p, groups, size, (first + 1) * GOLDEN + name_hash);
 		for (size_t i = groups * sizeof(lanes) / (size_t)size; i < run; i++)
-			s += mix(element(p + i * (size_t)size, size) + (first + i + 1) * GOLDEN + name_hash);
+			s += mix(element(p + i * (size_t)size, size) + (first + i + 1) * GOLDEN +
+				 name_hash);
 		p += run * (size_t)size;
 		first += run;
 		n -= run;

@@ -49,6 +49,8 @@ void model_config_to_json(struct json_out *o, const struct model_config *c);
 int model_config_check(const struct model_config *c, const char *file, struct err *e) MUST_CHECK;
 /* cos/sin frequencies of RoPE: inv_freq[head_dim / 2] in float64 and the attention factor A (1 unless yarn). Formulas: hf-formats, "RoPE". */
 int rope_frequencies(double *inv_freq, double *attention_factor, const struct model_config *c, struct err *e) MUST_CHECK;
+/* Dynamic NTK: the theta for a sequence of `length`; rope_frequencies() gives those up to max_position, where nothing changes. */
+double rope_dynamic_theta(double theta, double factor, long max_position, long head_dim, long length);
 long model_config_parameters(const struct model_config *c);     /* elements, tied once */
 
 #endif

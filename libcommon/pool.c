@@ -18,21 +18,24 @@
 #include "libcommon/xalloc.h"
 
 /*
- * One job at a time.  Its parts are dealt from `ticket`: the job's number above, the next part below.  Whoever
- * moves a ticket on by compare-and-swap owns that part, and knows that the job it read beforehand was the ticket's,
- * since a job is replaced only when all its parts are done.  So nobody waits for a worker that sleeps through a job.
+ * One job at a time.  Its parts are dealt from `ticket`: the job's number above, the next part
+ * below.  Whoever moves a ticket on by compare-and-swap owns that part, and knows that the job it
+ * read beforehand was the ticket's, since a job is replaced only when all its parts are done.  So
+ * nobody waits for a worker that sleeps through a job.
  *
- * Workers look for a new job for SPIN_NS, then sleep on `jobs`; the caller likewise waits on `done`.
+ * Workers look for a new job for SPIN_NS, then sleep on `jobs`; the caller likewise waits on
+ * `done`.
  */
 enum { SPIN_NS = 30000, MOST_THREADS = 1024 };
-#define CLOSED UINT32_MAX       /* the next part while a job is being replaced: above any number of parts */
+#define CLOSED \
+	UINT32_MAX /* the next part while a job is being replaced: above any number of parts */
 
 typedef void part_fn(void *arg, long i, int thread);
 
 static struct {
 	pthread_t thread[MOST_THREADS];
 	int n;                          /* threads, the caller among them; 0 before pool_start() */
-	part_fn *_Atomic fn;            /* of the job at hand, with its argument and number of parts */
+	part_fn *_Atomic fn; /* of the job at hand, with its argument and number of parts */
 	void *_Atomic arg;
 	atomic_uint parts;
 	_Alignas(64) _Atomic uint64_t ticket;
@@ -94,7 +97,8 @@ static bool take_part(struct part *p)
 	uint64_t t = atomic_load(&pool.ticket), again;
 
 	for (;;) {
-		*p = (struct part){ atomic_load(&pool.fn), atomic_load(&pool.arg), atomic_load(&pool.parts), (uint32_t)t };
+		*p = (struct part){ atomic_load(&pool.fn), atomic_load(&pool.arg),
+				    atomic_load(&pool.parts), (uint32_t)t };
 		if (p->i < p->parts) {
 			if (atomic_compare_exchange_weak(&pool.ticket, &t, t + 1))
 				return true;
@@ -114,7 +118,8 @@ static void work(int number)
 	own_number = number;
 	while (take_part(&p)) {
 		p.fn(p.arg, (long)p.i, number);
-		if (atomic_fetch_add(&pool.done, 1) + 1 == p.parts && atomic_load(&pool.caller_sleeps))
+		if (atomic_fetch_add(&pool.done, 1) + 1 == p.parts &&
+		    atomic_load(&pool.caller_sleeps))
 			futex_wake(&pool.done, 1);
 	}
 	own_number = -1;
@@ -154,7 +159,7 @@ static void begin_job(part_fn *fn, void *arg, unsigned parts)
 {
 	uint64_t number = (atomic_load(&pool.ticket) >> 32) + 1;
 
-	/* First of all the old ticket goes, so that a late worker cannot pair it with the new job. */
+	/* First the old ticket goes, lest a late worker pair it with the new job. */
 	atomic_store(&pool.ticket, number << 32 | CLOSED);
 	atomic_store(&pool.done, 0);
 	atomic_store(&pool.fn, fn);
@@ -245,7 +250,9 @@ void pool_start(int threads)
 		int why = pthread_create(&pool.thread[i], NULL, worker, (void *)(intptr_t)i);
 
 		if (why)
-			die(EX_UNAVAILABLE, "cannot start thread %d of %d: %s; use a smaller --threads", i + 1, threads, strerror(why));
+			die(EX_UNAVAILABLE,
+			    "cannot start thread %d of %d: %s; use a smaller --threads", i + 1,
+			    threads, strerror(why));
 	}
 	pool.n = threads;
 	pinned = threads > 1 && threads <= cpus;

@@ -70,8 +70,8 @@ void rng_normal2(float out[2], struct rng_key key, uint64_t a, uint32_t b, uint3
 	out[1] = (float)(r * sin(angle));
 }
 
-/* In 0..n-1.  Lemire, "Fast random integer generation in an interval", 2019: a product instead of a remainder,
- * and the few draws that would favour some values are made again. */
+/* In 0..n-1.  Lemire, "Fast random integer generation in an interval", 2019: a product instead of a
+ * remainder, and the few draws that would favour some values are made again. */
 static uint64_t bounded(struct rng_key key, uint64_t which, uint64_t n)
 {
 	uint64_t least = -n % n;

@@ -166,7 +166,8 @@ static float f8_e8m0_to_f32(uint8_t b)
 	return b == 255 ? f32_of_bits(0x7fc00000) : ldexpf(1, b - 127);
 }
 
-/* Towards zero, last bit set if anything was lost: a second rounding, to 22 bits or fewer, is then right. */
+/* Towards zero, last bit set if anything was lost: a second rounding, to 22 bits or fewer, is then
+ * right. */
 static float f64_to_f32_odd(double d)
 {
 	float f = (float)d;

@@ -71,24 +71,29 @@ static void tilings(void)
 
 		b[i] = b[n - 1];
 		snprintf(want, sizeof(want), "hole at %s:", shape_text(at, gone.start, rank));
-		holes += box_tiling(b, n - 1, shape, rank, "x", &e) == -1 && e.code == EX_DATAERR && strstr(e.msg, want);
+		holes += box_tiling(b, n - 1, shape, rank, "x", &e) == -1 && e.code == EX_DATAERR &&
+			 strstr(e.msg, want);
 		b[n - 1] = gone;
 		b[n] = gone;
-		twice += n == 400 || (box_tiling(b, n + 1, shape, rank, "x", &e) == -1 && strstr(e.msg, "overlap"));
+		twice += n == 400 ||
+			 (box_tiling(b, n + 1, shape, rank, "x", &e) == -1 && strstr(e.msg, "overla"
+											    "p"));
 
 		/* One element further where there is room: overlap, and never a tiling. */
 		for (int d = 0; d < rank; d++)
 			if (gone.start[d] + gone.extent[d] < shape[d]) {
 				wanted++;
 				b[n - 1].extent[d]++;
-				overlaps += box_tiling(b, n, shape, rank, "x", &e) == -1 && strstr(e.msg, "overlap");
+				overlaps += box_tiling(b, n, shape, rank, "x", &e) == -1 &&
+					    strstr(e.msg, "overlap");
 				b[n - 1].extent[d]--;
 			}
 	}
 	ok(tiled == cases, "%d random tilings are accepted, empty boxes and all", tiled);
 	ok(holes == cases, "without one box its first element is the hole");
 	ok(twice == cases, "one box twice is an overlap");
-	ok(overlaps == wanted && wanted > 400, "a box one element too long is an overlap, %d times", wanted);
+	ok(overlaps == wanted && wanted > 400, "a box one element too long is an overlap, %d times",
+	   wanted);
 }
 
 static void tiling_corners(void)
@@ -99,12 +104,17 @@ static void tiling_corners(void)
 
 	ok(box_tiling(b, 2, (long[]){ 3, 3 }, 2, "w", &e) == 0, "two boxes");
 	ok(box_tiling(b, 2, (long[]){ 4, 3 }, 2, "w", &e) == -1, "%s", e.msg);
-	is_str(e.msg, "w: the boxes leave a hole at [3, 0]: 9 of 12 elements are there", "names what is missing");
-	ok(box_tiling(b, 2, (long[]){ 2, 3 }, 2, "w", &e) == -1 && strstr(e.msg, "outside"), "%s", e.msg);
-	ok(box_tiling(b, 2, (long[]){ 3, 3, 1 }, 3, "w", &e) == -1 && strstr(e.msg, "dimensions"), "%s", e.msg);
-	ok(box_tiling(b, 0, (long[]){ 3, 3 }, 2, "w", &e) == -1 && strstr(e.msg, "[0, 0]"), "no boxes: %s", e.msg);
+	is_str(e.msg, "w: the boxes leave a hole at [3, 0]: 9 of 12 elements are there",
+	       "names what is missing");
+	ok(box_tiling(b, 2, (long[]){ 2, 3 }, 2, "w", &e) == -1 && strstr(e.msg, "outside"), "%s",
+	   e.msg);
+	ok(box_tiling(b, 2, (long[]){ 3, 3, 1 }, 3, "w", &e) == -1 && strstr(e.msg, "dimensions"),
+	   "%s", e.msg);
+	ok(box_tiling(b, 0, (long[]){ 3, 3 }, 2, "w", &e) == -1 && strstr(e.msg, "[0, 0]"),
+	   "no boxes: %s", e.msg);
 	ok(box_tiling(b, 0, (long[]){ 3, 0 }, 2, "w", &e) == 0, "no boxes tile nothing");
-	ok(box_tiling(b, 1, (long[]){ most, most }, 2, "w", &e) == -1 && e.code == EX_DATAERR, "%s", e.msg);
+	ok(box_tiling(b, 1, (long[]){ most, most }, 2, "w", &e) == -1 && e.code == EX_DATAERR, "%s",
+	   e.msg);
 	ok(box_tiling(&b[2], 1, NULL, 0, "w", &e) == 0, "a scalar");
 	ok(box_tiling(&b[2], 0, NULL, 0, "w", &e) == -1, "a scalar without a box");
 	b[0].extent[0] = -1;
@@ -128,7 +138,8 @@ static void many(void)
 	b[77777].extent[1]++;
 	ok(box_tiling(b, n, (long[]){ 7000, 300 }, 2, "grid", &e) == -1, "%s", e.msg);
 	for (long i = 0; i < n; i++)
-		b[i] = i < n / 2 ? (struct box){ 2, { 0, i }, { n / 2, 1 } } : (struct box){ 2, { i, 0 }, { 1, n / 2 } };
+		b[i] = i < n / 2 ? (struct box){ 2, { 0, i }, { n / 2, 1 } }
+				 : (struct box){ 2, { i, 0 }, { 1, n / 2 } };
 	ok(box_tiling(b, n, (long[]){ n, n / 2 }, 2, "cross", &e) == 0, "columns over rows");
 	for (long i = 0; i < n; i++)
 		b[i] = (struct box){ 3, { i % 46, i / 46 % 46, i / 2116 }, { 1, 1, 1 } };
@@ -196,7 +207,8 @@ static void copies(void)
 		long shape[TENSOR_RANK];
 
 		random_shape(shape, rank);
-		struct box whole = box_whole(shape, rank), x = random_box(&whole), y = random_box(&whole), part;
+		struct box whole = box_whole(shape, rank), x = random_box(&whole),
+			   y = random_box(&whole), part;
 		long nx = list_flat(a, &x, shape), volume = box_intersect(&part, &x, &y), ny;
 
 		bad_volume += nx != box_volume(&x) || volume != box_volume(&part);
@@ -266,8 +278,10 @@ static void ranges(void)
 	}
 	ok(!bad, "ranges as boxes: each element once, in order");
 	ok(!too_many, "at most 2 rank - 1 boxes");
-	ok(box_of_range(out, shape2, 2, 5, 14) == 3 && out[0].start[1] == 1 && out[0].extent[1] == 3 && out[1].extent[0] == 2 &&
-	   out[2].start[0] == 4 && out[2].extent[1] == 3, "a matrix: a tail, rows, a head");
+	ok(box_of_range(out, shape2, 2, 5, 14) == 3 && out[0].start[1] == 1 &&
+		   out[0].extent[1] == 3 && out[1].extent[0] == 2 && out[2].start[0] == 4 &&
+		   out[2].extent[1] == 3,
+	   "a matrix: a tail, rows, a head");
 	box_runs(&rows, &rows, shape2, count_run, &runs);
 	ok(runs == 1, "whole rows are one run");
 }

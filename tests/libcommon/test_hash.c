@@ -13,8 +13,11 @@ static void known(void)
 
 	ok(hash64("", 0) == 0x2d06800538d394c2, "XXH3-64 of nothing");
 	ok(hash64(NULL, 0) == 0x2d06800538d394c2, "and of a NULL");
-	is_str(digest_hex(hex, hash128("", 0)), "99aa06d3014798d86001c324468d497f", "XXH3-128 of nothing");
-	ok(digest_parse(&d, "99AA06d3014798d86001c324468d497f") == 0 && digest_equal(d, hash128(NULL, 0)), "hex is read back");
+	is_str(digest_hex(hex, hash128("", 0)), "99aa06d3014798d86001c324468d497f",
+	       "XXH3-128 of nothing");
+	ok(digest_parse(&d, "99AA06d3014798d86001c324468d497f") == 0 &&
+		   digest_equal(d, hash128(NULL, 0)),
+	   "hex is read back");
 	ok(digest_parse(&d, "99aa06d3014798d86001c324468d497") == -1, "31 digits");
 	ok(digest_parse(&d, "99aa06d3014798d86001c324468d497f0") == -1, "33 digits");
 	ok(digest_parse(&d, "99aa06d3014798d86001c324468d497g") == -1, "no digit");
@@ -39,7 +42,8 @@ static void files(void)
 	ok(hash128_file(&d, path, &e) == 0, "a file of several pieces");
 	is_str(digest_hex(hex, d), digest_hex(want, hash128(bytes, n)), "as its bytes at once");
 	unlink(path);
-	ok(hash128_file(&d, path, &e) == -1 && e.code == EX_NOINPUT && strstr(e.msg, path), "no such file: %s", e.msg);
+	ok(hash128_file(&d, path, &e) == -1 && e.code == EX_NOINPUT && strstr(e.msg, path),
+	   "no such file: %s", e.msg);
 	ok(hash128_file(&d, tap_tmp(), &e) == -1 && e.code == EX_IOERR, "a directory: %s", e.msg);
 	free(bytes);
 }
@@ -68,8 +72,10 @@ static void elements(void)
 	for (unsigned k = 0; k < 8000; k++)
 		bytes[k + 1] = (unsigned char)(k * k * 7 + k * 13 + 5);
 	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++)
-		is_str(digest_hex(hex, digest_elements(bytes + 1, c[i].n, c[i].size, c[i].first, c[i].name)), c[i].want,
-		       "%zu elements of %d bytes from %llu on", c[i].n, c[i].size, (unsigned long long)c[i].first);
+		is_str(digest_hex(hex, digest_elements(bytes + 1, c[i].n, c[i].size, c[i].first,
+						       c[i].name)),
+		       c[i].want, "%zu elements of %d bytes from %llu on", c[i].n, c[i].size,
+		       (unsigned long long)c[i].first);
 }
 
 /* However a tensor is cut, the sum is the same. */
@@ -92,7 +98,8 @@ static void cuts(void)
 				size_t n = (size_t)(rng_uniform(key, t, i, 1) * 300);
 
 				n = n < 2000 - at ? n : 2000 - at;
-				sum = digest_add(sum, digest_elements(bytes + at * (size_t)size, n, size, 9 + at, 4));
+				sum = digest_add(sum, digest_elements(bytes + at * (size_t)size, n,
+								      size, 9 + at, 4));
 				at += n;
 			}
 			bad += !digest_equal(sum, whole);
@@ -100,7 +107,8 @@ static void cuts(void)
 	}
 	ok(!bad, "sums of parts add up to the sum of the whole");
 
-	struct digest a = digest_elements("\1\2", 2, 1, 0, 0), b = digest_elements("\2\1", 2, 1, 0, 0);
+	struct digest a = digest_elements("\1\2", 2, 1, 0, 0),
+		      b = digest_elements("\2\1", 2, 1, 0, 0);
 	ok(!digest_equal(a, b), "the order of elements matters");
 	ok(!digest_equal(a, digest_elements("\1\2", 2, 1, 0, 1)), "and the name");
 	a = digest_add((struct digest){ 1, ~0ul }, (struct digest){ 2, 3 });

@@ -93,7 +93,8 @@ static void nested(void)
 	memset(&j, 0, sizeof(j));
 	j.threads = pool_threads();
 	pool_run(outer_part, &j, 40);
-	ok(j.times[0] == 80 && j.times[5] == 40 && !j.bad_thread, "a nested call runs on its own thread");
+	ok(j.times[0] == 80 && j.times[5] == 40 && !j.bad_thread, "a nested call runs on its own "
+								  "thread");
 }
 
 /* No part before its turn: the sum over each job is read right after it returned. */

@@ -6,10 +6,14 @@
 /* The known answers that come with Random123. */
 static void known_answers(void)
 {
-	static const struct { uint32_t counter[4], key[2], want[4]; } k[] = {
+	static const struct { uint32_t counter[4], key[2], want[4];
+	} k[] = {
 		{ { 0 }, { 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
-		{ { ~0u, ~0u, ~0u, ~0u }, { ~0u, ~0u }, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-		{ { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, { 0xa4093822, 0x299f31d0 },
+		{ { ~0u, ~0u, ~0u, ~0u },
+		  { ~0u, ~0u },
+		  { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+		{ { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+		  { 0xa4093822, 0x299f31d0 },
 		  { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
 	};
 
@@ -27,7 +31,8 @@ static void keys(void)
 	uint64_t h = hash64(bytes, 24);
 	struct rng_key k = rng_key(0x0102030405060708, RNG_SHUFFLE, 0xfffe), other;
 
-	ok(k.k[0] == (uint32_t)h && k.k[1] == (uint32_t)(h >> 32), "a key is the hash of three little-endian words");
+	ok(k.k[0] == (uint32_t)h && k.k[1] == (uint32_t)(h >> 32), "a key is the hash of three "
+								   "little-endian words");
 	other = rng_key(0x0102030405060708, RNG_INIT, 0xfffe);
 	ok(memcmp(&k, &other, sizeof(k)), "another purpose, another key");
 }
@@ -41,7 +46,8 @@ static void uniforms(void)
 	double chi2 = 0;
 
 	philox4x32(w, (uint32_t[4]){ 0x89abcdef, 0x01234567, 11, 13 }, k);
-	ok(rng_uniform(k, 0x0123456789abcdef, 11, 13) == (float)(w[0] / 256) / 16777216.0f, "a uniform is 24 bits of one block");
+	ok(rng_uniform(k, 0x0123456789abcdef, 11, 13) == (float)(w[0] / 256) / 16777216.0f,
+	   "a uniform is 24 bits of one block");
 	for (long i = 0; i < n; i++) {
 		float u = rng_uniform(k, 5, 3, (uint32_t)i);
 

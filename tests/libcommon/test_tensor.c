@@ -7,7 +7,8 @@
 static double value(unsigned bits, int exponent_bits, int mantissa_bits)
 {
 	int bias = (1 << (exponent_bits - 1)) - 1;
-	int e = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1), m = (int)bits & ((1 << mantissa_bits) - 1);
+	int e = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1),
+	    m = (int)bits & ((1 << mantissa_bits) - 1);
 	double sign = bits >> (exponent_bits + mantissa_bits) & 1 ? -1 : 1;
 
 	if (e == 0)
@@ -43,14 +44,17 @@ static void decode(void)
 		float f = f8_e4m3_to_f32((uint8_t)b), g = f8_e5m2_to_f32((uint8_t)b);
 
 		bad += (b & 0x7f) == 0x7f ? f == f : (double)f != value(b, 4, 3);
-		bad += (b & 0x7f) > 0x7c ? g == g : (b & 0x7f) == 0x7c ? !isinf(g) : (double)g != value(b, 5, 2);
+		bad += (b & 0x7f) > 0x7c    ? g == g
+		       : (b & 0x7f) == 0x7c ? !isinf(g)
+					    : (double)g != value(b, 5, 2);
 		bad += !!signbit(f) != b >> 7 || !!signbit(g) != b >> 7;
 	}
 	ok(!bad, "all float8 of both kinds");
 	ok(f8_e4m3_to_f32(0x7e) == 448 && f8_e5m2_to_f32(0x7b) == 57344, "their largest values");
 }
 
-/* Is h the encoding of d that is nearest, even on a tie?  Neighbours are h - 1 and h + 1 as whole numbers. */
+/* Is h the encoding of d that is nearest, even on a tie?  Neighbours are h - 1 and h + 1 as whole
+ * numbers. */
 static int nearest(unsigned h, double d, int exponent_bits, int mantissa_bits)
 {
 	unsigned a = h & ((1u << (exponent_bits + mantissa_bits)) - 1);
@@ -71,7 +75,8 @@ static double test_value(struct rng_key key, long i, int exponent_bits, int mant
 
 	philox4x32(w, (uint32_t[4]){ (uint32_t)i }, key);
 	unsigned a = w[0] % (((1u << exponent_bits) - 1) << mantissa_bits);
-	double low = value(a, exponent_bits, mantissa_bits), high = value(a + 1, exponent_bits, mantissa_bits);
+	double low = value(a, exponent_bits, mantissa_bits),
+	       high = value(a + 1, exponent_bits, mantissa_bits);
 	switch (w[1] % 4) {
 	case 0: d = low + (high - low) * w[2] * 0x1p-32; break;
 	case 1: d = (low + high) / 2; break;
@@ -91,7 +96,8 @@ static void encode(void)
 		uint16_t h;
 
 		if (fabs(d) < 65520) {
-			bad16 += !nearest(f32_to_f16((float)d), (double)(float)d, 5, 10) && fabs((double)(float)d) < 65520;
+			bad16 += !nearest(f32_to_f16((float)d), (double)(float)d, 5, 10) &&
+				 fabs((double)(float)d) < 65520;
 			dtype_convert(&h, DTYPE_F16, &d, DTYPE_F64, 1);
 			bad16d += !nearest(h, d, 5, 10);
 		}
@@ -105,8 +111,12 @@ static void encode(void)
 	ok(!bad16d, "float64 to float16: rounded once");
 	ok(!badb, "float32 to bfloat16: to nearest even");
 	ok(!badbd, "float64 to bfloat16: rounded once");
-	ok(f32_to_f16(65519.996f) == 0x7bff && f32_to_f16(65520) == 0x7c00 && f32_to_f16(-1e30f) == 0xfc00, "float16 overflows to inf");
-	ok(f32_to_f16(0x1p-25f) == 0 && f32_to_f16(0x1.000002p-25f) == 1 && f32_to_f16(-0.0f) == 0x8000, "and underflows to zero");
+	ok(f32_to_f16(65519.996f) == 0x7bff && f32_to_f16(65520) == 0x7c00 &&
+		   f32_to_f16(-1e30f) == 0xfc00,
+	   "float16 overflows to inf");
+	ok(f32_to_f16(0x1p-25f) == 0 && f32_to_f16(0x1.000002p-25f) == 1 &&
+		   f32_to_f16(-0.0f) == 0x8000,
+	   "and underflows to zero");
 }
 
 /* Report B23: 1.00390625, 1.01171875 and the NaN 0x7f800001 as bfloat16. */
@@ -162,13 +172,15 @@ static void names(void)
 	int bad = 0;
 
 	for (int t = 1; t < DTYPE_COUNT; t++)
-		bad += dtype_find(dtype_name((enum dtype)t)) != (enum dtype)t || dtype_size((enum dtype)t) == 0;
+		bad += dtype_find(dtype_name((enum dtype)t)) != (enum dtype)t ||
+		       dtype_size((enum dtype)t) == 0;
 	ok(!bad, "each type is found by its name");
 	ok(dtype_find("none") == DTYPE_NONE && dtype_find("float") == DTYPE_NONE, "others are not");
 	ok(dtype_is_float(DTYPE_BF16) && !dtype_is_float(DTYPE_I8), "what is a float");
 	is_str(shape_text(buf, (long[]){ 12, 8 }, 2), "[12, 8]", "a shape");
 	is_str(shape_text(buf, NULL, 0), "[]", "of a scalar");
-	long most = 0x7fffffffffffffff, big[TENSOR_RANK] = { most, most, most, most, most, most, most, most };
+	long most = 0x7fffffffffffffff,
+	     big[TENSOR_RANK] = { most, most, most, most, most, most, most, most };
 	ok(strlen(shape_text(buf, big, TENSOR_RANK)) < 160, "the longest fits");
 
 	struct tensor t = { .name = "x", .dtype = DTYPE_BF16, .rank = 2, .shape = { 12, 8 } };
@@ -177,8 +189,11 @@ static void names(void)
 	ok(tensor_count(&t) == 1 && tensor_bytes(&t) == 2, "of a scalar");
 	t = (struct tensor){ .dtype = DTYPE_F32, .rank = 3, .shape = { most, 0, most } };
 	ok(tensor_count(&t) == 0, "of nothing");
-	ok(shape_equal((long[]){ 1, 2 }, 2, (long[]){ 1, 2 }, 2) && !shape_equal((long[]){ 1, 2 }, 2, (long[]){ 1, 3 }, 2) &&
-	   !shape_equal((long[]){ 1, 2 }, 2, (long[]){ 1, 2 }, 1) && shape_equal(NULL, 0, NULL, 0), "equal shapes");
+	ok(shape_equal((long[]){ 1, 2 }, 2, (long[]){ 1, 2 }, 2) &&
+		   !shape_equal((long[]){ 1, 2 }, 2, (long[]){ 1, 3 }, 2) &&
+		   !shape_equal((long[]){ 1, 2 }, 2, (long[]){ 1, 2 }, 1) &&
+		   shape_equal(NULL, 0, NULL, 0),
+	   "equal shapes");
 }
 
 int main(void)

@@ -1,0 +1,192 @@
+#include "libcommon/param.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One kind of parameter.  Letters name the dimensions: see dimension(). */
+struct kind {
+	const char *name;       /* within the layer or the model */
+	const char *shape;      /* a letter a dimension */
+	int tp_axis;
+	char unit; /* a letter again; 'q' = the heads of one group, 'k' = one head, '1' */
+	enum grad_state tp_grad;
+	char chunks;            /* 'o': by kv heads, 'd': by intermediate, '1' */
+};
+
+static const struct kind kinds[] = {
+	[PARAM_EMBED] = { "model.embed_tokens.weight", "VH", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_INPUT_NORM] = { "input_layernorm.weight", "H", -1, '1', GRAD_SAME, '1' },
+	[PARAM_Q] = { "self_attn.q_proj.weight", "QH", 0, 'q', GRAD_SHARDED, '1' },
+	[PARAM_K] = { "self_attn.k_proj.weight", "KH", 0, 'k', GRAD_SHARDED, '1' },
+	[PARAM_V] = { "self_attn.v_proj.weight", "KH", 0, 'k', GRAD_SHARDED, '1' },
+	[PARAM_O] = { "self_attn.o_proj.weight", "HQ", 1, 'q', GRAD_SHARDED, 'o' },
+	[PARAM_Q_BIAS] = { "self_attn.q_proj.bias", "Q", 0, 'q', GRAD_SHARDED, '1' },
+	[PARAM_K_BIAS] = { "self_attn.k_proj.bias", "K", 0, 'k', GRAD_SHARDED, '1' },
+	[PARAM_V_BIAS] = { "self_attn.v_proj.bias", "K", 0, 'k', GRAD_SHARDED, '1' },
+	[PARAM_O_BIAS] = { "self_attn.o_proj.bias", "H", -1, '1', GRAD_SAME, '1' },
+	/* A rank of a TP group sees its own heads only: these gradients are parts of a sum. */
+	[PARAM_Q_NORM] = { "self_attn.q_norm.weight", "D", -1, '1', GRAD_PARTIAL, '1' },
+	[PARAM_K_NORM] = { "self_attn.k_norm.weight", "D", -1, '1', GRAD_PARTIAL, '1' },
+	[PARAM_POST_NORM] = { "post_attention_layernorm.weight", "H", -1, '1', GRAD_SAME, '1' },
+	[PARAM_GATE] = { "mlp.gate_proj.weight", "IH", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_UP] = { "mlp.up_proj.weight", "IH", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_DOWN] = { "mlp.down_proj.weight", "HI", 1, '1', GRAD_SHARDED, 'd' },
+	[PARAM_GATE_BIAS] = { "mlp.gate_proj.bias", "I", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_UP_BIAS] = { "mlp.up_proj.bias", "I", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_DOWN_BIAS] = { "mlp.down_proj.bias", "H", -1, '1', GRAD_SAME, '1' },
+	[PARAM_FINAL_NORM] = { "model.norm.weight", "H", -1, '1', GRAD_SAME, '1' },
+	[PARAM_LM_HEAD] = { "lm_head.weight", "VH", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_SCORE] = { "score.weight", "1H", -1, '1', GRAD_SAME, '1' },
+};
+
+static long dimension(const struct model_config *c, char letter)
+{
+	switch (letter) {
+	case '1': return 1;
+	case 'V': return c->vocab;
+	case 'H': return c->hidden;
+	case 'I': return c->intermediate;
+	case 'D': return c->head_dim;
+	case 'Q': return c->heads * c->head_dim;
+	case 'K': return c->kv_heads * c->head_dim;
+	case 'q': return c->heads / c->kv_heads * c->head_dim;
+	case 'k': return c->head_dim;
+	default: bug("no dimension '%c'", letter);
+	}
+}
+
+static long chunks(const struct model_config *c, char letter)
+{
+	long n = 8;
+
+	switch (letter) {
+	case 'o':
+		return c->kv_heads % 8 ? c->kv_heads : 8;
+	case 'd':
+		while (c->intermediate % n)
+			n--;
+		return n;
+	default:
+		return 1;
+	}
+}
+
+static bool is_there(const struct model_config *c, enum param_kind kind)
+{
+	switch (kind) {
+	case PARAM_Q_BIAS: case PARAM_K_BIAS: case PARAM_V_BIAS: return c->qkv_bias;
+	case PARAM_O_BIAS: return c->o_bias;
+	case PARAM_Q_NORM: case PARAM_K_NORM: return c->qk_norm;
+	case PARAM_GATE_BIAS: case PARAM_UP_BIAS: case PARAM_DOWN_BIAS: return c->mlp_bias;
+	case PARAM_LM_HEAD: return c->head == HEAD_LM && !c->tied;
+	case PARAM_SCORE: return c->head == HEAD_SCALAR;
+	default: return true;
+	}
+}
+
+static void add(struct param_table *t, enum param_kind kind, int layer)
+{
+	const struct kind *k = &kinds[kind];
+	struct param *p = &t->p[t->n];
+
+	if (!is_there(&t->config, kind))
+		return;
+	t->n++;
+	*p = (struct param){
+		.name = layer < 0 ? xstrdup(k->name)
+				  : xasprintf("model.layers.%d.%s", layer, k->name),
+		.kind = kind,
+		.role = ROLE_PARAM,
+		.layer = layer,
+		.rank = (int)strlen(k->shape),
+		.tp_axis = k->tp_axis,
+		.tp_unit = dimension(&t->config, k->unit),
+		.tp_grad = k->tp_grad,
+		.chunks = chunks(&t->config, k->chunks),
+		.decay = strlen(k->shape) >= 2,
+	};
+	for (int i = 0; i < p->rank; i++)
+		p->shape[i] = dimension(&t->config, k->shape[i]);
+}
+
+void param_table_init(struct param_table *t, const struct model_config *c)
+{
+	*t = (struct param_table){ .config = *c };
+	t->p = xcalloc((size_t)c->layers * (PARAM_DOWN_BIAS - PARAM_INPUT_NORM + 1) + 4,
+		       sizeof(*t->p));
+	add(t, PARAM_EMBED, -1);
+	for (int layer = 0; layer < c->layers; layer++)
+		for (int kind = PARAM_INPUT_NORM; kind <= PARAM_DOWN_BIAS; kind++)
+			add(t, (enum param_kind)kind, layer);
+	add(t, PARAM_FINAL_NORM, -1);
+	add(t, PARAM_LM_HEAD, -1);
+	add(t, PARAM_SCORE, -1);
+}
+
+void param_table_release(struct param_table *t)
+{
+	for (long i = 0; i < t->n; i++)
+		free(t->p[i].name);
+	free(t->p);
+	t->p = NULL;
+	t->n = 0;
+}
+
+/* "model.layers.N." in the form that we write, or -1: then it is looked for among the few outside
+ * the layers. */
+static long layer_of(const char *name)
+{
+	static const char start[] = "model.layers.";
+	char *end;
+
+	if (strncmp(name, start, sizeof(start) - 1))
+		return -1;
+	long layer = strtol(name + sizeof(start) - 1, &end, 10);
+	return *end == '.' ? layer : -1;
+}
+
+const struct param *param_find(const struct param_table *t, const char *name)
+{
+	long layer = layer_of(name), first = 0, n = t->n;
+
+	/* Every layer has the same number of parameters. */
+	if (layer >= 0 && t->config.layers > 0) {
+		long outside =
+			2 + is_there(&t->config, PARAM_LM_HEAD) + is_there(&t->config, PARAM_SCORE);
+
+		if (layer >= t->config.layers)
+			return NULL;
+		n = (t->n - outside) / t->config.layers;
+		first = 1 + layer * n;
+	}
+	for (long i = first; i < first + n; i++)
+		if (!strcmp(t->p[i].name, name))
+			return &t->p[i];
+	return NULL;
+}
+
+const char *role_name(enum param_role r)
+{
+	static const char *const names[] = { "param", "frozen", "buffer", "carried" };
+
+	if ((int)r < 0 || (int)r > ROLE_CARRIED)
+		bug("no role has number %d", (int)r);
+	return names[r];
+}
+
+struct box param_box(const struct param *p, const struct layout *l, int tp_rank)
+{
+	struct box b = box_whole(p->shape, p->rank);
+
+	if (tp_rank < 0 || tp_rank >= l->tp)
+		bug("rank %d of a TP group of %ld", tp_rank, l->tp);
+	if (p->tp_axis < 0)
+		return b;
+
+	/* Boxes tile, so with more ranks than units some hold nothing of what is stored. */
+	long units = p->shape[p->tp_axis] / p->tp_unit;
+	long first = units * tp_rank / l->tp, end = units * (tp_rank + 1) / l->tp;
+	b.start[p->tp_axis] = first * p->tp_unit;
+	b.extent[p->tp_axis] = (end - first) * p->tp_unit;
+	return b;
+}

@@ -1,0 +1,224 @@
+#include "libcommon/param.h"
+
+#include "tests/lib/tap.h"
+
+/* Every dimension different, so that none is taken for another. */
+static struct model_config config(void)
+{
+	return (struct model_config){ .model_type = "llama",
+				      .vocab = 101,
+				      .hidden = 10,
+				      .intermediate = 14,
+				      .layers = 3,
+				      .heads = 6,
+				      .kv_heads = 3,
+				      .head_dim = 4 };
+}
+
+static void one(const struct param_table *t, const char *name, const char *shape, int axis,
+		long unit, enum grad_state grad, long chunks)
+{
+	const struct param *p = param_find(t, name);
+	char text[160];
+
+	ok(p && !strcmp(p->name, name) && p->tp_axis == axis && p->tp_unit == unit &&
+		   p->tp_grad == grad && p->chunks == chunks && p->role == ROLE_PARAM &&
+		   p->decay == (p->rank == 2),
+	   "%s", name);
+	is_str(p ? shape_text(text, p->shape, p->rank) : NULL, shape, "%s is %s", name, shape);
+}
+
+static long total(const struct param_table *t)
+{
+	long n = 0;
+
+	for (long i = 0; i < t->n; i++) {
+		struct box b = box_whole(t->p[i].shape, t->p[i].rank);
+
+		n += box_volume(&b);
+	}
+	return n;
+}
+
+static void dense(void)
+{
+	struct model_config c = config();
+	struct param_table t;
+
+	param_table_init(&t, &c);
+	ok(t.n == 1 + 3 * 9 + 2, "embedding, nine a layer, norm, head");
+	one(&t, "model.embed_tokens.weight", "[101, 10]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "model.layers.0.input_layernorm.weight", "[10]", -1, 1, GRAD_SAME, 1);
+	one(&t, "model.layers.1.self_attn.q_proj.weight", "[24, 10]", 0, 8, GRAD_SHARDED, 1);
+	one(&t, "model.layers.2.self_attn.k_proj.weight", "[12, 10]", 0, 4, GRAD_SHARDED, 1);
+	one(&t, "model.layers.2.self_attn.v_proj.weight", "[12, 10]", 0, 4, GRAD_SHARDED, 1);
+	one(&t, "model.layers.0.self_attn.o_proj.weight", "[10, 24]", 1, 8, GRAD_SHARDED, 3);
+	one(&t, "model.layers.0.post_attention_layernorm.weight", "[10]", -1, 1, GRAD_SAME, 1);
+	one(&t, "model.layers.0.mlp.gate_proj.weight", "[14, 10]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "model.layers.0.mlp.up_proj.weight", "[14, 10]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "model.layers.0.mlp.down_proj.weight", "[10, 14]", 1, 1, GRAD_SHARDED, 7);
+	one(&t, "model.norm.weight", "[10]", -1, 1, GRAD_SAME, 1);
+	one(&t, "lm_head.weight", "[101, 10]", 0, 1, GRAD_SHARDED, 1);
+	ok(!param_find(&t, "model.layers.3.mlp.up_proj.weight") &&
+		   !param_find(&t, "model.layers.0.self_attn.q_proj.bias") &&
+		   !param_find(&t, "model.layers.00.mlp.up_proj.weight") &&
+		   !param_find(&t, "score.weight") && !param_find(&t, "") &&
+		   !param_find(&t, "model.layers.0") &&
+		   !param_find(&t, "model.layers.99999999999999999999.mlp.up_proj.weight"),
+	   "no others");
+	ok(t.p[0].kind == PARAM_EMBED && t.p[1].layer == 0 && t.p[t.n - 3].layer == 2 &&
+		   t.p[t.n - 2].kind == PARAM_FINAL_NORM && t.p[t.n - 1].kind == PARAM_LM_HEAD &&
+		   t.p[t.n - 1].layer == -1,
+	   "in order");
+	ok(total(&t) == model_config_parameters(&c), "as many elements as "
+						     "model_config_parameters() says");
+	param_table_release(&t);
+}
+
+static void variants(void)
+{
+	struct model_config c = config();
+	struct param_table t;
+
+	c.tied = c.qkv_bias = c.o_bias = c.mlp_bias = c.qk_norm = true;
+	c.kv_heads = 16;
+	c.heads = 32;
+	c.intermediate = 24;
+	param_table_init(&t, &c);
+	ok(t.n == 1 + 3 * 18 + 1 && !param_find(&t, "lm_head.weight"), "a tied head is no "
+								       "parameter");
+	one(&t, "model.layers.1.self_attn.q_proj.bias", "[128]", 0, 8, GRAD_SHARDED, 1);
+	one(&t, "model.layers.1.self_attn.k_proj.bias", "[64]", 0, 4, GRAD_SHARDED, 1);
+	one(&t, "model.layers.1.self_attn.v_proj.bias", "[64]", 0, 4, GRAD_SHARDED, 1);
+	one(&t, "model.layers.1.self_attn.o_proj.bias", "[10]", -1, 1, GRAD_SAME, 1);
+	one(&t, "model.layers.1.self_attn.q_norm.weight", "[4]", -1, 1, GRAD_PARTIAL, 1);
+	one(&t, "model.layers.1.self_attn.k_norm.weight", "[4]", -1, 1, GRAD_PARTIAL, 1);
+	one(&t, "model.layers.1.self_attn.o_proj.weight", "[10, 128]", 1, 8, GRAD_SHARDED, 8);
+	one(&t, "model.layers.2.mlp.down_proj.weight", "[10, 24]", 1, 1, GRAD_SHARDED, 8);
+	one(&t, "model.layers.2.mlp.gate_proj.bias", "[24]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "model.layers.2.mlp.up_proj.bias", "[24]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "model.layers.2.mlp.down_proj.bias", "[10]", -1, 1, GRAD_SAME, 1);
+	ok(total(&t) == model_config_parameters(&c), "as many elements as "
+						     "model_config_parameters() says");
+	param_table_release(&t);
+
+	c.head = HEAD_SCALAR;
+	c.tied = false;
+	param_table_init(&t, &c);
+	one(&t, "score.weight", "[1, 10]", -1, 1, GRAD_SAME, 1);
+	ok(!param_find(&t, "lm_head.weight") && total(&t) == model_config_parameters(&c),
+	   "a scalar head instead of the vocabulary's");
+	param_table_release(&t);
+	c.head = HEAD_NONE;
+	param_table_init(&t, &c);
+	ok(t.p[t.n - 1].kind == PARAM_FINAL_NORM && total(&t) == model_config_parameters(&c), "no "
+											      "hea"
+											      "d");
+	param_table_release(&t);
+}
+
+/* For every number of ranks the boxes tile each tensor that is split, on whole units; report B24:
+ * nothing is padded. */
+static void boxes(void)
+{
+	struct model_config c = config();
+	struct layout l;
+	struct param_table t;
+	struct err e = ERR_INIT;
+	int bad = 0, cut = 0, uneven = 0;
+
+	c.qkv_bias = true;
+	layout_init(&l, c.layers);
+	param_table_init(&t, &c);
+	for (l.tp = 1; l.tp <= 9; l.tp++)
+		for (long i = 0; i < t.n; i++) {
+			const struct param *p = &t.p[i];
+			struct box b[9], whole = box_whole(p->shape, p->rank);
+			long least = 1L << 40, most = 0;
+
+			for (int r = 0; r < l.tp; r++) {
+				b[r] = param_box(p, &l, r);
+				if (p->tp_axis < 0 || l.tp == 1) {
+					bad += box_volume(&b[r]) != box_volume(&whole);
+					continue;
+				}
+				long units = b[r].extent[p->tp_axis] / p->tp_unit;
+				cut += b[r].extent[p->tp_axis] % p->tp_unit ||
+				       b[r].start[p->tp_axis] % p->tp_unit;
+				least = units < least ? units : least;
+				most = units > most ? units : most;
+			}
+			if (p->tp_axis >= 0) {
+				bad += box_tiling(b, l.tp, p->shape, p->rank, p->name, &e) != 0;
+				uneven += l.tp > 1 && most - least > 1;
+			}
+		}
+	ok(!bad, "boxes of 1 to 9 ranks tile each tensor %s", e.msg);
+	ok(!cut, "no unit is cut");
+	ok(!uneven, "ranks differ by one unit at most");
+
+	l.tp = 2;
+	struct box q = param_box(param_find(&t, "model.layers.0.self_attn.q_proj.weight"), &l, 0);
+	struct box k = param_box(param_find(&t, "model.layers.0.self_attn.k_proj.weight"), &l, 0);
+	ok(q.extent[0] == 8 && k.extent[0] == 4, "q and k are cut at the same kv head");
+	param_table_release(&t);
+	layout_release(&l);
+}
+
+/* Names and shapes are those of the models that transformers builds; from record_config.py. */
+static void one_of_transformers(const struct json_doc *d, const struct json *v, int i)
+{
+	struct json_doc alone = { .root = *json_get(v, "config"), .file = d->file };
+	const struct json *names = json_get(v, "names");
+	struct model_config c;
+	struct param_table t;
+	struct err e = ERR_INIT;
+	int bad = 0;
+
+	if (model_config_from_json(&c, &alone, &e)) {
+		ok(0, "config %d: %s", i, e.msg);
+		return;
+	}
+	param_table_init(&t, &c);
+	ok(t.n == (long)names->n, "config %d, %s: %zu parameters", i, c.model_type, names->n);
+	for (size_t k = 0; k < names->n; k++) {
+		const struct param *p = param_find(&t, names->member[k].key);
+		const struct json *shape = &names->member[k].value;
+		long extent;
+
+		bad += !p || p->rank != (int)shape->n;
+		for (int j = 0; p && j < p->rank && j < (int)shape->n; j++)
+			bad += json_int(d, &shape->item[j], "shape", &extent, &e) ||
+			       extent != p->shape[j];
+	}
+	ok(!bad, "config %d: by the same names, of the same shapes", i);
+	param_table_release(&t);
+}
+
+static void transformers(void)
+{
+	char path[4096];
+	const char *root = getenv("CAIRN_ROOT");
+	struct json_doc d;
+	struct err e = ERR_INIT;
+
+	snprintf(path, sizeof(path), "%s/tests/data/model_config.json", root ? root : ".");
+	if (json_read(&d, path, 0, &e)) {
+		ok(0, "%s", e.msg);
+		return;
+	}
+	for (size_t i = 0; i < d.root.n; i++)
+		one_of_transformers(&d, &d.root.item[i], (int)i);
+	json_release(&d);
+}
+
+int main(void)
+{
+	dense();
+	transformers();
+	variants();
+	boxes();
+	is_str(role_name(ROLE_PARAM), "param", "names of roles");
+	is_str(role_name(ROLE_CARRIED), "carried", "and the last");
+	return done();
+}
