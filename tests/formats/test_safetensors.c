@@ -413,6 +413,10 @@ static void fp8(void)
 	for (int i = 0; i < 390; i++)
 		bad += out[i] != (i % 130 < 128 ? 2 : 4);
 	ok(!bad, "its padding is not looked at");
+	ok(!safetensors_dequant_fp8(out, w, (float[]){ 2, 9, 4, 9 }, 130, 3, 2, 2, 128, 128, "w", &e), "a grid padded to the right");
+	for (int i = 0; i < 390; i++)
+		bad += out[i] != (i / 3 < 128 ? 2 : 4);
+	ok(!bad, "rows have their own scales");
 	ok(safetensors_dequant_fp8(out, w, tight, 3, 130, 1, 1, 128, 128, "w", &e) == -1 && e.code == EX_DATAERR && strstr(e.msg, "w: scales [1, 1], wanted [1, 2]"),
 	   "a grid that is too small");
 	w[0] = 0xc4;    /* -2^1 * 1.5 */
