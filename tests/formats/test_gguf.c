@@ -572,10 +572,10 @@ static void configs(void)
 	k_str(&b, "llama.rope.scaling.type", "linear");
 	k_f32(&b, "llama.rope.scaling.factor", 4);
 	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_LINEAR && c.rope.factor == 4, "linear scaling");
-	base(&b, "qwen2", 2);
-	k_str(&b, "qwen2.rope.scaling.type", "yarn");
-	k_f32(&b, "qwen2.rope.scaling.factor", 4);
-	k_u32(&b, "qwen2.rope.scaling.original_context_length", 32);
+	base(&b, "qwen3", 2);
+	k_str(&b, "qwen3.rope.scaling.type", "yarn");
+	k_f32(&b, "qwen3.rope.scaling.factor", 4);
+	k_u32(&b, "qwen3.rope.scaling.original_context_length", 32);
 	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_YARN && c.rope.factor == 4 && c.rope.original_max_position == 32 &&
 	   c.rope.beta_fast == 32 && c.rope.beta_slow == 1 && c.rope.truncate, "yarn");
 	config_refused((base(&b, "gemma3", 2), &b), EX_UNAVAILABLE, "\"gemma3\"", "another architecture");
