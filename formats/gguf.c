@@ -13,8 +13,9 @@ enum { DIMS = 4, NAME_MAX_BYTES = 63 };
 #define ITEMS_MAX (1UL << 30)
 
 static const unsigned char value_size[GGUF_VALUES] = {
-	[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4,
-	[GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
+	[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2,
+	[GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_BOOL] = 1,
+	[GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
 };
 
 /* One part while its head is read: a window on the file. */
@@ -40,8 +41,11 @@ static uint64_t left(const struct head *h)
 static int get(struct head *h, void *out, uint64_t n)
 {
 	if (n > left(h))
-		return err_set(h->e, EX_DATAERR, "%s: ends in its header: %llu bytes wanted at %llu, the file has %llu", h->path,
-			       (unsigned long long)n, (unsigned long long)h->at, (unsigned long long)h->size);
+		return err_set(
+			h->e, EX_DATAERR,
+			"%s: ends in its header: %llu bytes wanted at %llu, the file has %llu",
+			h->path, (unsigned long long)n, (unsigned long long)h->at,
+			(unsigned long long)h->size);
 	if (n > sizeof(h->buf)) {
 		if (file_pread(h->fd, h->path, out, n, h->at, h->e))
 			return -1;
@@ -68,8 +72,9 @@ static int get_string(struct head *h, struct gguf_string *s, const char *what)
 	if (get(h, &n, 8))
 		return -1;
 	if (n > left(h) || n > ITEMS_MAX)
-		return err_set(h->e, EX_DATAERR, "%s: %.100s: string of %llu bytes, %llu are left in the file", h->path, what,
-			       (unsigned long long)n, (unsigned long long)left(h));
+		return err_set(h->e, EX_DATAERR,
+			       "%s: %.100s: string of %llu bytes, %llu are left in the file",
+			       h->path, what, (unsigned long long)n, (unsigned long long)left(h));
 	p = arena_alloc(&h->g->arena, n + 1);
 	p[n] = 0;
 	*s = (struct gguf_string){ p, n };
@@ -83,8 +88,9 @@ static int get_name(struct head *h, const char **name, size_t most, const char *
 	if (get_string(h, &s, what))
 		return -1;
 	if (!s.n || s.n > most || strlen(s.s) != s.n)
-		return err_set(h->e, EX_DATAERR, "%s: %s of %zu bytes (\"%.64s\"), wanted 1 to %zu without a NUL", h->path, what, s.n,
-			       s.s, most);
+		return err_set(h->e, EX_DATAERR,
+			       "%s: %s of %zu bytes (\"%.64s\"), wanted 1 to %zu without a NUL",
+			       h->path, what, s.n, s.s, most);
 	*name = s.s;
 	return 0;
 }
@@ -95,8 +101,9 @@ static int get_items(struct head *h, struct gguf_kv *kv)
 	void *items;
 
 	if (kv->n > left(h) / each || kv->n > ITEMS_MAX)
-		return err_set(h->e, EX_DATAERR, "%s: %.100s: %zu items, %llu bytes are left in the file", h->path, kv->key, kv->n,
-			       (unsigned long long)left(h));
+		return err_set(h->e, EX_DATAERR,
+			       "%s: %.100s: %zu items, %llu bytes are left in the file", h->path,
+			       kv->key, kv->n, (unsigned long long)left(h));
 	if (kv->type == GGUF_STRING) {
 		struct gguf_string *s = arena_calloc(&h->g->arena, kv->n + 1, sizeof(*s));
 
@@ -111,8 +118,8 @@ static int get_items(struct head *h, struct gguf_kv *kv)
 		return -1;
 	for (size_t i = 0; kv->type == GGUF_BOOL && i < kv->n; i++)
 		if (((uint8_t *)items)[i] > 1)
-			return err_set(h->e, EX_DATAERR, "%s: %.100s: a bool is %d, wanted 0 or 1", h->path, kv->key,
-				       ((uint8_t *)items)[i]);
+			return err_set(h->e, EX_DATAERR, "%s: %.100s: a bool is %d, wanted 0 or 1",
+				       h->path, kv->key, ((uint8_t *)items)[i]);
 	return 0;
 }
 
@@ -127,7 +134,8 @@ static int get_kv(struct head *h, struct gguf_kv *kv)
 	if (kv->array && (get(h, &type, 4) || get(h, &n, 8)))
 		return -1;
 	if (type >= GGUF_VALUES || type == GGUF_ARRAY)
-		return err_set(h->e, EX_DATAERR, "%s: %.100s: %s of type %u", h->path, kv->key, kv->array ? "array" : "value", type);
+		return err_set(h->e, EX_DATAERR, "%s: %.100s: %s of type %u", h->path, kv->key,
+			       kv->array ? "array" : "value", type);
 	kv->type = type;
 	kv->n = n;
 	return get_items(h, kv);
@@ -148,7 +156,8 @@ static int check_keys(struct head *h)
 	qsort(v, (size_t)h->nkv, sizeof(*v), kv_by_key);
 	for (long i = 1; !rc && i < h->nkv; i++)
 		if (!strcmp(v[i - 1]->key, v[i]->key))
-			rc = err_set(h->e, EX_DATAERR, "%s: key %.100s comes twice", h->path, v[i]->key);
+			rc = err_set(h->e, EX_DATAERR, "%s: key %.100s comes twice", h->path,
+				     v[i]->key);
 	free(v);
 	return rc;
 }
@@ -156,8 +165,8 @@ static int check_keys(struct head *h)
 static int get_kvs(struct head *h, uint64_t n)
 {
 	if (n > left(h) / 13)
-		return err_set(h->e, EX_DATAERR, "%s: %llu keys in a file of %llu bytes", h->path, (unsigned long long)n,
-			       (unsigned long long)h->size);
+		return err_set(h->e, EX_DATAERR, "%s: %llu keys in a file of %llu bytes", h->path,
+			       (unsigned long long)n, (unsigned long long)h->size);
 	h->kv = arena_calloc(&h->g->arena, n + 1, sizeof(*h->kv));
 	for (; h->nkv < (long)n; h->nkv++)
 		if (get_kv(h, &h->kv[h->nkv]))
@@ -183,7 +192,8 @@ static int get_alignment(struct head *h)
 	if (kv)
 		memcpy(&a, kv->items, 4);
 	if (!a || (a & (a - 1)))
-		return err_set(h->e, EX_DATAERR, "%s: general.alignment is %u, wanted a power of two", h->path, a);
+		return err_set(h->e, EX_DATAERR,
+			       "%s: general.alignment is %u, wanted a power of two", h->path, a);
 	h->align = a;
 	return 0;
 }
@@ -203,7 +213,8 @@ static int get_head(struct head *h)
 	if (version && !(version & 0xffff))
 		return err_set(h->e, EX_DATAERR, "%s: a big-endian GGUF file", h->path);
 	if (version != 2 && version != 3)
-		return err_set(h->e, EX_DATAERR, "%s: GGUF version %u, wanted 2 or 3", h->path, version);
+		return err_set(h->e, EX_DATAERR, "%s: GGUF version %u, wanted 2 or 3", h->path,
+			       version);
 	if (get(h, &h->tensors, 8) || get(h, &nkv, 8) || get_kvs(h, nkv))
 		return -1;
 	return get_alignment(h);
@@ -217,17 +228,22 @@ static int measure(struct head *h, struct gguf_tensor *t, const uint64_t *ne, ui
 	uint64_t n = 1;
 
 	if (type >= GGML_TYPES || !gguf_type_name((int)type))
-		return err_set(h->e, EX_DATAERR, "%s: %s: type %u, which is no tensor type", h->path, t->name, type);
+		return err_set(h->e, EX_DATAERR, "%s: %s: type %u, which is no tensor type",
+			       h->path, t->name, type);
 	gguf_block(&block, &size, (int)type);
 	for (int i = 0; i < t->rank; i++) {
-		if (!ne[i] || ne[i] > INT64_MAX || __builtin_mul_overflow(n, ne[i], &n) || n > INT64_MAX / 16)
-			return err_set(h->e, EX_DATAERR, "%s: %s: dimension %d is %llu, which is 0 or too large", h->path, t->name, i,
-				       (unsigned long long)ne[i]);
+		if (!ne[i] || ne[i] > INT64_MAX || __builtin_mul_overflow(n, ne[i], &n) ||
+		    n > INT64_MAX / 16)
+			return err_set(h->e, EX_DATAERR,
+				       "%s: %s: dimension %d is %llu, which is 0 or too large",
+				       h->path, t->name, i, (unsigned long long)ne[i]);
 		t->shape[t->rank - 1 - i] = (long)ne[i];
 	}
 	if ((t->rank ? ne[0] : 1) % (uint64_t)block)
-		return err_set(h->e, EX_DATAERR, "%s: %s: rows of %llu, wanted whole blocks of %ld for %s", h->path, t->name,
-			       (unsigned long long)(t->rank ? ne[0] : 1), block, gguf_type_name((int)type));
+		return err_set(h->e, EX_DATAERR,
+			       "%s: %s: rows of %llu, wanted whole blocks of %ld for %s", h->path,
+			       t->name, (unsigned long long)(t->rank ? ne[0] : 1), block,
+			       gguf_type_name((int)type));
 	t->type = (int)type;
 	t->bytes = n / (uint64_t)block * size;
 	return 0;
@@ -241,7 +257,8 @@ static int get_tensor(struct head *h, struct gguf_tensor *t)
 	if (get_name(h, &t->name, NAME_MAX_BYTES, "a tensor name") || get(h, &rank, 4))
 		return -1;
 	if (rank > DIMS)
-		return err_set(h->e, EX_DATAERR, "%s: %s: %u dimensions, wanted at most %d", h->path, t->name, rank, DIMS);
+		return err_set(h->e, EX_DATAERR, "%s: %s: %u dimensions, wanted at most %d",
+			       h->path, t->name, rank, DIMS);
 	t->rank = (int)rank;
 	if (get(h, ne, 8 * (uint64_t)rank) || get(h, &type, 4) || get(h, &t->offset, 8))
 		return -1;
@@ -255,11 +272,15 @@ static int check_data(struct head *h, struct gguf_tensor *t, long n)
 
 	for (long i = 0; i < n; i++) {
 		if (t[i].offset != at)
-			return err_set(h->e, EX_DATAERR, "%s: %s: data at %llu, wanted %llu", h->path, t[i].name,
-				       (unsigned long long)t[i].offset, (unsigned long long)at);
+			return err_set(h->e, EX_DATAERR, "%s: %s: data at %llu, wanted %llu",
+				       h->path, t[i].name, (unsigned long long)t[i].offset,
+				       (unsigned long long)at);
 		if (data > h->size || at > h->size - data || t[i].bytes > h->size - data - at)
-			return err_set(h->e, EX_DATAERR, "%s: %s: %llu bytes at %llu, the file has %llu", h->path, t[i].name,
-				       (unsigned long long)t[i].bytes, (unsigned long long)(data + at), (unsigned long long)h->size);
+			return err_set(h->e, EX_DATAERR,
+				       "%s: %s: %llu bytes at %llu, the file has %llu", h->path,
+				       t[i].name, (unsigned long long)t[i].bytes,
+				       (unsigned long long)(data + at),
+				       (unsigned long long)h->size);
 		t[i].offset += data;
 		at = (at + t[i].bytes + h->align - 1) / h->align * h->align;
 	}
@@ -272,8 +293,8 @@ static int get_tensors(struct head *h, int part)
 	uint64_t n = h->tensors;
 
 	if (n > left(h) / 24)
-		return err_set(h->e, EX_DATAERR, "%s: %llu tensors in a file of %llu bytes", h->path, (unsigned long long)n,
-			       (unsigned long long)h->size);
+		return err_set(h->e, EX_DATAERR, "%s: %llu tensors in a file of %llu bytes",
+			       h->path, (unsigned long long)n, (unsigned long long)h->size);
 	g->tensor = xrealloc_array(g->tensor, (size_t)g->n + n + 1, sizeof(*g->tensor));
 	for (uint64_t i = 0; i < n; i++) {
 		struct gguf_tensor *t = &g->tensor[g->n + (long)i];
@@ -324,7 +345,8 @@ static int check_split(const struct head *h, long no, long count)
 	if (split_value(h, "split.no", 0, &n) || split_value(h, "split.count", 1, &c))
 		return -1;
 	if (n != no || c != count)
-		return err_set(h->e, EX_DATAERR, "%s: part %ld of %ld, wanted part %ld of %ld", h->path, n + 1, c, no + 1, count);
+		return err_set(h->e, EX_DATAERR, "%s: part %ld of %ld, wanted part %ld of %ld",
+			       h->path, n + 1, c, no + 1, count);
 	return 0;
 }
 
@@ -337,10 +359,12 @@ static int open_rest(struct gguf *g, long count, struct err *e)
 
 	tlen = (size_t)snprintf(tail, sizeof(tail), "-00001-of-%05ld.gguf", count);
 	if (count > 99999 || len < tlen || strcmp(first + len - tlen, tail))
-		return err_set(e, EX_DATAERR, "%s: part 1 of %ld, wanted a name that ends in %s", first, count, tail);
+		return err_set(e, EX_DATAERR, "%s: part 1 of %ld, wanted a name that ends in %s",
+			       first, count, tail);
 	for (long i = 1; i < count; i++) {
 		struct head *h = xcalloc(1, sizeof(*h));
-		char *path = xasprintf("%.*s-%05ld-of-%05ld.gguf", (int)(len - tlen), first, i + 1, count);
+		char *path = xasprintf("%.*s-%05ld-of-%05ld.gguf", (int)(len - tlen), first, i + 1,
+				       count);
 		int rc;
 
 		h->g = g;
@@ -354,7 +378,8 @@ static int open_rest(struct gguf *g, long count, struct err *e)
 	if (gguf_int_or(g, "split.tensors.count", g->n, &total, e))
 		return -1;
 	if (total != g->n)
-		return err_set(e, EX_DATAERR, "%s: %ld tensors in %ld parts, wanted %ld", first, g->n, count, total);
+		return err_set(e, EX_DATAERR, "%s: %ld tensors in %ld parts, wanted %ld", first,
+			       g->n, count, total);
 	return 0;
 }
 
@@ -373,7 +398,8 @@ static int sort_names(struct gguf *g, struct err *e)
 	qsort_r(g->by_name, (size_t)g->n, sizeof(*g->by_name), compare_names, g);
 	for (long i = 1; i < g->n; i++)
 		if (!compare_names(&g->by_name[i - 1], &g->by_name[i], g))
-			return err_set(e, EX_DATAERR, "%s: tensor %s comes twice", g->path, g->tensor[g->by_name[i]].name);
+			return err_set(e, EX_DATAERR, "%s: tensor %s comes twice", g->path,
+				       g->tensor[g->by_name[i]].name);
 	return 0;
 }
 

@@ -38,12 +38,15 @@ static int size_of(struct source *s, const char *name, long def, long *out)
 	if (!kv || !kv->array)
 		return gguf_int(s->g, s->key, out, s->e);
 	if ((kv->type != GGUF_I32 && kv->type != GGUF_U32) || !kv->n)
-		return err_set(s->e, EX_DATAERR, "%s: %s: wanted an integer or an array of them", s->g->path, s->key);
+		return err_set(s->e, EX_DATAERR, "%s: %s: wanted an integer or an array of them",
+			       s->g->path, s->key);
 	v = kv->items;
 	for (size_t i = 1; i < kv->n; i++)
 		if (v[i] != v[0])
-			return err_set(s->e, EX_UNAVAILABLE, "%s: %s: a size that differs from layer to layer is not supported",
-				       s->g->path, s->key);
+			return err_set(
+				s->e, EX_UNAVAILABLE,
+				"%s: %s: a size that differs from layer to layer is not supported",
+				s->g->path, s->key);
 	*out = v[0];
 	return 0;
 }
@@ -54,30 +57,38 @@ static int read_sizes(struct model_config *c, struct source *s)
 	long value, rotary, experts;
 
 	if (!embed || embed->rank != 2)
-		return err_set(s->e, EX_DATAERR, "%s: token_embd.weight is %s", s->g->path, embed ? "no matrix" : "missing");
-	if (size_of(s, "block_count", -1, &c->layers) || size_of(s, "context_length", -1, &c->max_position) ||
-	    size_of(s, "embedding_length", -1, &c->hidden) || size_of(s, "feed_forward_length", -1, &c->intermediate) ||
+		return err_set(s->e, EX_DATAERR, "%s: token_embd.weight is %s", s->g->path,
+			       embed ? "no matrix" : "missing");
+	if (size_of(s, "block_count", -1, &c->layers) ||
+	    size_of(s, "context_length", -1, &c->max_position) ||
+	    size_of(s, "embedding_length", -1, &c->hidden) ||
+	    size_of(s, "feed_forward_length", -1, &c->intermediate) ||
 	    size_of(s, "attention.head_count", -1, &c->heads) ||
 	    size_of(s, "attention.head_count_kv", c->heads, &c->kv_heads) ||
 	    size_of(s, "vocab_size", embed->shape[0], &c->vocab))
 		return -1;
 	if (c->heads <= 0)
-		return err_set(s->e, EX_DATAERR, "%s: %s.attention.head_count is %ld", s->g->path, s->arch, c->heads);
+		return err_set(s->e, EX_DATAERR, "%s: %s.attention.head_count is %ld", s->g->path,
+			       s->arch, c->heads);
 	if (size_of(s, "attention.key_length", c->hidden / c->heads, &c->head_dim) ||
 	    size_of(s, "attention.value_length", c->head_dim, &value) ||
-	    size_of(s, "rope.dimension_count", c->head_dim, &rotary) || size_of(s, "expert_count", 0, &experts) ||
+	    size_of(s, "rope.dimension_count", c->head_dim, &rotary) ||
+	    size_of(s, "expert_count", 0, &experts) ||
 	    size_of(s, "attention.sliding_window", 0, &c->sliding_window))
 		return -1;
 	if (c->vocab != embed->shape[0])
-		return err_set(s->e, EX_DATAERR, "%s: token_embd.weight has %ld rows, wanted %ld (%s.vocab_size)", s->g->path,
-			       embed->shape[0], c->vocab, s->arch);
+		return err_set(s->e, EX_DATAERR,
+			       "%s: token_embd.weight has %ld rows, wanted %ld (%s.vocab_size)",
+			       s->g->path, embed->shape[0], c->vocab, s->arch);
 	if (experts)
 		return refuse(s, "a mixture of experts");
 	if (value != c->head_dim)
 		return refuse(s, "a value_length that is not key_length");
 	if (rotary != c->head_dim)
 		return refuse(s, "rotary embedding on a part of a head");
-	c->dtype = embed->type == GGML_BF16 ? CONFIG_BF16 : embed->type == GGML_F16 ? CONFIG_F16 : CONFIG_F32;
+	c->dtype = CONFIG_F32;
+	if (embed->type == GGML_BF16 || embed->type == GGML_F16)
+		c->dtype = embed->type == GGML_F16 ? CONFIG_F16 : CONFIG_BF16;
 	return 0;
 }
 
@@ -85,8 +96,9 @@ static int read_sizes(struct model_config *c, struct source *s)
 static int refuse_extras(struct source *s)
 {
 	static const char *const keys[] = {
-		"attn_logit_softcapping", "final_logit_softcapping", "attention.scale", "logit_scale", "embedding_scale",
-		"residual_scale", "attention.clamp_kqv", "attention.max_alibi_bias",
+		"attn_logit_softcapping", "final_logit_softcapping",
+		"attention.scale", "logit_scale", "embedding_scale", "residual_scale",
+		"attention.clamp_kqv", "attention.max_alibi_bias",
 	};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
@@ -125,13 +137,19 @@ static int read_special(struct model_config *c, struct source *s)
 	return 0;
 }
 
-/* -- RoPE ---------------------------------------------------------------------------------------- */
+/* -- RoPE -------------------------------------------------------------------------------- */
 
 static int read_yarn(struct rope_config *r, struct source *s)
 {
-	/* Multipliers that Hugging Face's form of yarn does not have, and the values at which they do nothing. */
-	static const struct { const char *key; double idle; } extra[] = {
-		{ "rope.scaling.attn_factor", 1 }, { "rope.scaling.yarn_ext_factor", 1 }, { "rope.scaling.yarn_attn_factor", 1 },
+	/* Multipliers that Hugging Face's form of yarn does not have, and the values at which they
+	 * do nothing. */
+	static const struct {
+		const char *key;
+		double idle;
+	} extra[] = {
+		{ "rope.scaling.attn_factor", 1 },
+		{ "rope.scaling.yarn_ext_factor", 1 },
+		{ "rope.scaling.yarn_attn_factor", 1 },
 		{ "rope.scaling.yarn_log_multiplier", 0 },
 	};
 	long original;
@@ -162,7 +180,8 @@ static double divisor(const struct rope_config *r, int i, int d)
 		return 1;
 	if (wave > r->original_max_position / r->low_freq_factor)
 		return r->factor;
-	s = (r->original_max_position / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
+	s = (r->original_max_position / wave - r->low_freq_factor) /
+	    (r->high_freq_factor - r->low_freq_factor);
 	return 1 / ((1 - s) / r->factor + s);
 }
 
@@ -177,9 +196,10 @@ static bool fits(const struct rope_config *r, const float *div, int d)
 }
 
 /*
- * On the slope between 1 and factor, s = (L / wave - low) / (high - low) is a line in 1 / wave, and the divisor gives s back:
- * s = (1 / divisor - 1 / factor) / (1 - 1 / factor).  Two points fix L and high for low = 1 (the three are only known up to a
- * common factor); rounded to what somebody would have written, they must give every divisor.
+ * On the slope between 1 and factor, s = (L / wave - low) / (high - low) is a line in 1 / wave, and
+ * the divisor gives s back: s = (1 / divisor - 1 / factor) / (1 - 1 / factor).  Two points fix L
+ * and high for low = 1 (the three are only known up to a common factor); rounded to what somebody
+ * would have written, they must give every divisor.
  */
 static bool solve(struct rope_config *r, const float *div, int d)
 {
@@ -203,7 +223,8 @@ static bool solve(struct rope_config *r, const float *div, int d)
 	return fits(r, div, d);
 }
 
-static int find_llama3(struct rope_config *r, struct source *s, const float *div, long d, long original)
+static int find_llama3(struct rope_config *r, struct source *s, const float *div, long d,
+		       long original)
 {
 	struct rope_config l = *r;
 	long ones = 0;
@@ -223,20 +244,24 @@ static int find_llama3(struct rope_config *r, struct source *s, const float *div
 	return 0;
 }
 
-static int read_divisors(struct rope_config *r, struct source *s, const struct gguf_tensor *t, long d)
+static int read_divisors(struct rope_config *r, struct source *s, const struct gguf_tensor *t,
+			 long d)
 {
 	long original;
 	float *div;
 	int rc;
 
 	if (t->type != GGML_F32 || t->rank != 1 || t->shape[0] != d / 2)
-		return err_set(s->e, EX_DATAERR, "%s: %s: wanted %ld values of F32", s->g->path, t->name, d / 2);
+		return err_set(s->e, EX_DATAERR, "%s: %s: wanted %ld values of F32", s->g->path,
+			       t->name, d / 2);
 	if (r->kind != ROPE_DEFAULT)
 		return refuse(s, "rope_freqs.weight together with rope.scaling");
 	if (size_of(s, "rope.scaling.original_context_length", 8192, &original))
 		return -1;
 	div = xmalloc(sizeof(*div) * (size_t)d);
-	rc = gguf_read_f32(div, s->g, t, 0, 1, s->e) || find_llama3(r, s, div, d, original) ? -1 : 0;
+	rc = gguf_read_f32(div, s->g, t, 0, 1, s->e);
+	if (!rc)
+		rc = find_llama3(r, s, div, d, original);
 	free(div);
 	return rc;
 }
@@ -251,7 +276,8 @@ static int read_rope(struct model_config *c, struct source *s)
 	if (gguf_real_or(s->g, a_key(s, "rope.freq_base"), 10000, &r->theta, s->e) ||
 	    gguf_real_or(s->g, a_key(s, "rope.scale_linear"), 1, &old, s->e) ||
 	    gguf_real_or(s->g, a_key(s, "rope.scaling.factor"), old, &r->factor, s->e) ||
-	    gguf_str_or(s->g, a_key(s, "rope.scaling.type"), old == 1 ? "none" : "linear", &type, s->e))
+	    gguf_str_or(s->g, a_key(s, "rope.scaling.type"), old == 1 ? "none" : "linear", &type,
+			s->e))
 		return -1;
 	if (!strcmp(type, "linear"))
 		r->kind = r->factor == 1 ? ROPE_DEFAULT : ROPE_LINEAR;
@@ -259,18 +285,23 @@ static int read_rope(struct model_config *c, struct source *s)
 		if (read_yarn(r, s))
 			return -1;
 	} else if (strcmp(type, "none"))
-		return err_set(s->e, EX_UNAVAILABLE, "%s: %s.rope.scaling.type \"%.40s\" is not supported", s->g->path, s->arch, type);
+		return err_set(s->e, EX_UNAVAILABLE,
+			       "%s: %s.rope.scaling.type \"%.40s\" is not supported", s->g->path,
+			       s->arch, type);
 	if (!(r->theta > 0) || !isfinite(r->theta) || !(r->factor > 0) || !isfinite(r->factor))
-		return err_set(s->e, EX_DATAERR, "%s: rope base %g, factor %g", s->g->path, r->theta, r->factor);
+		return err_set(s->e, EX_DATAERR, "%s: rope base %g, factor %g", s->g->path,
+			       r->theta, r->factor);
 	return freqs ? read_divisors(r, s, freqs, c->head_dim) : 0;
 }
 
-/* -- all of it ------------------------------------------------------------------------------------ */
+/* -- all of it --------------------------------------------------------------------------- */
 
 int gguf_model_config(struct model_config *c, const struct gguf *g, struct err *e)
 {
 	static const char *const known[][2] = {
-		{ "llama", "LlamaForCausalLM" }, { "qwen2", "Qwen2ForCausalLM" }, { "qwen3", "Qwen3ForCausalLM" },
+		{ "llama", "LlamaForCausalLM" },
+		{ "qwen2", "Qwen2ForCausalLM" },
+		{ "qwen3", "Qwen3ForCausalLM" },
 	};
 	struct source s = { .g = g, .e = e };
 	int k = 0;
@@ -281,8 +312,10 @@ int gguf_model_config(struct model_config *c, const struct gguf *g, struct err *
 	while (k < 3 && strcmp(known[k][0], s.arch))
 		k++;
 	if (k == 3)
-		return err_set(e, EX_UNAVAILABLE, "%s: architecture \"%.40s\" is not supported (llama, qwen2 and qwen3 are)", g->path,
-			       s.arch);
+		return err_set(
+			e, EX_UNAVAILABLE,
+			"%s: architecture \"%.40s\" is not supported (llama, qwen2 and qwen3 are)",
+			g->path, s.arch);
 	snprintf(c->model_type, sizeof(c->model_type), "%s", known[k][0]);
 	snprintf(c->architecture, sizeof(c->architecture), "%s", known[k][1]);
 	c->tied = !gguf_tensor_find(g, "output.weight");
@@ -292,7 +325,8 @@ int gguf_model_config(struct model_config *c, const struct gguf *g, struct err *
 	c->qk_norm = k == 2;
 	if (!gguf_find(g, a_key(&s, "attention.layer_norm_rms_epsilon")))
 		return err_set(e, EX_DATAERR, "%s: key %s is missing", g->path, s.key);
-	if (gguf_real_or(g, s.key, 0, &c->rms_eps, e) || read_sizes(c, &s) || refuse_extras(&s) || read_special(c, &s))
+	if (gguf_real_or(g, s.key, 0, &c->rms_eps, e) || read_sizes(c, &s) || refuse_extras(&s) ||
+	    read_special(c, &s))
 		return -1;
 	if (c->head_dim <= 0 || c->head_dim > 65536 || c->head_dim % 2)
 		return err_set(e, EX_DATAERR, "%s: heads of %ld", g->path, c->head_dim);
@@ -304,14 +338,17 @@ int gguf_model_config(struct model_config *c, const struct gguf *g, struct err *
 int gguf_hf_name(char out[128], const char *name)
 {
 	static const char *const top[][2] = {
-		{ "token_embd.weight", "model.embed_tokens.weight" }, { "output_norm.weight", "model.norm.weight" },
+		{ "token_embd.weight", "model.embed_tokens.weight" },
+		{ "output_norm.weight", "model.norm.weight" },
 		{ "output.weight", "lm_head.weight" },
 	};
 	static const char *const block[][2] = {
-		{ "attn_norm", "input_layernorm" }, { "attn_q", "self_attn.q_proj" }, { "attn_k", "self_attn.k_proj" },
-		{ "attn_v", "self_attn.v_proj" }, { "attn_output", "self_attn.o_proj" }, { "attn_q_norm", "self_attn.q_norm" },
+		{ "attn_norm", "input_layernorm" },    { "attn_q", "self_attn.q_proj" },
+		{ "attn_k", "self_attn.k_proj" },      { "attn_v", "self_attn.v_proj" },
+		{ "attn_output", "self_attn.o_proj" }, { "attn_q_norm", "self_attn.q_norm" },
 		{ "attn_k_norm", "self_attn.k_norm" }, { "ffn_norm", "post_attention_layernorm" },
-		{ "ffn_gate", "mlp.gate_proj" }, { "ffn_up", "mlp.up_proj" }, { "ffn_down", "mlp.down_proj" },
+		{ "ffn_gate", "mlp.gate_proj" },       { "ffn_up", "mlp.up_proj" },
+		{ "ffn_down", "mlp.down_proj" },
 	};
 	size_t digits;
 
@@ -331,9 +368,11 @@ int gguf_hf_name(char out[128], const char *name)
 		const char *rest = name + 5 + digits;
 		size_t n = strlen(block[i][0]);
 
-		if (strncmp(rest, block[i][0], n) || (strcmp(rest + n, ".weight") && strcmp(rest + n, ".bias")))
+		if (strncmp(rest, block[i][0], n) ||
+		    (strcmp(rest + n, ".weight") && strcmp(rest + n, ".bias")))
 			continue;
-		snprintf(out, 128, "model.layers.%.*s.%s%s", (int)digits, name + 4, block[i][1], rest + n);
+		snprintf(out, 128, "model.layers.%.*s.%s%s", (int)digits, name + 4, block[i][1],
+			 rest + n);
 		return 0;
 	}
 	return -1;
@@ -350,7 +389,9 @@ long gguf_permuted_heads(const struct model_config *c, const char *name)
 	if (!last)
 		return 0;
 	last += 11;
-	return !strncmp(last, "q_proj.", 7) ? c->heads : !strncmp(last, "k_proj.", 7) ? c->kv_heads : 0;
+	if (!strncmp(last, "q_proj.", 7))
+		return c->heads;
+	return strncmp(last, "k_proj.", 7) ? 0 : c->kv_heads;
 }
 
 void gguf_unpermute_qk(void *out, const void *in, long rows, long heads, size_t row_bytes)
@@ -363,12 +404,14 @@ void gguf_unpermute_qk(void *out, const void *in, long rows, long heads, size_t 
 		for (long i = 0; i < half; i++)
 			for (long j = 0; j < 2; j++)
 				memcpy((char *)out + (size_t)(h * d + j * half + i) * row_bytes,
-				       (const char *)in + (size_t)(h * d + 2 * i + j) * row_bytes, row_bytes);
+				       (const char *)in + (size_t)(h * d + 2 * i + j) * row_bytes,
+				       row_bytes);
 }
 
-/* -- the tokenizer -------------------------------------------------------------------------------- */
+/* -- the tokenizer ----------------------------------------------------------------------- */
 
-static void spread(const char *const **text, const size_t **len, struct gguf *g, const struct gguf_string *s, size_t n)
+static void spread(const char *const **text, const size_t **len, struct gguf *g,
+		   const struct gguf_string *s, size_t n)
 {
 	const char **t = arena_alloc(&g->arena, (n + 1) * sizeof(*t));
 	size_t *l = arena_alloc(&g->arena, (n + 1) * sizeof(*l));
@@ -382,14 +425,16 @@ static void spread(const char *const **text, const size_t **len, struct gguf *g,
 }
 
 /* An array that has one item a token, or is absent. */
-static int per_token(const struct gguf *g, const char *key, enum gguf_value type, const void **items, size_t tokens, struct err *e)
+static int per_token(const struct gguf *g, const char *key, enum gguf_value type,
+		     const void **items, size_t tokens, struct err *e)
 {
 	size_t n;
 
 	if (gguf_array(g, key, type, items, &n, e))
 		return -1;
 	if (*items && n != tokens)
-		return err_set(e, EX_DATAERR, "%s: %s: %zu items for %zu tokens", g->path, key, n, tokens);
+		return err_set(e, EX_DATAERR, "%s: %s: %zu items for %zu tokens", g->path, key, n,
+			       tokens);
 	return 0;
 }
 
@@ -409,14 +454,16 @@ int gguf_tokenizer_source(struct tokenizer_source *s, struct gguf *g, struct err
 	size_t n, nmerges;
 
 	*s = (struct tokenizer_source)TOKENIZER_SOURCE_INIT;
-	if (gguf_str(g, "tokenizer.ggml.model", &s->model, e) || gguf_str_or(g, "tokenizer.ggml.pre", NULL, &s->pre, e) ||
+	if (gguf_str(g, "tokenizer.ggml.model", &s->model, e) ||
+	    gguf_str_or(g, "tokenizer.ggml.pre", NULL, &s->pre, e) ||
 	    gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, &n, e) ||
 	    gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, &merges, &nmerges, e) ||
 	    per_token(g, "tokenizer.ggml.token_type", GGUF_I32, &types, n, e) ||
 	    per_token(g, "tokenizer.ggml.scores", GGUF_F32, &scores, n, e))
 		return -1;
 	if (!n)
-		return err_set(e, EX_DATAERR, "%s: tokenizer.ggml.tokens is missing or empty", g->path);
+		return err_set(e, EX_DATAERR, "%s: tokenizer.ggml.tokens is missing or empty",
+			       g->path);
 	spread(&s->tokens, &s->token_len, g, tokens, n);
 	s->n = (long)n;
 	s->token_type = types;
@@ -430,7 +477,8 @@ int gguf_tokenizer_source(struct tokenizer_source *s, struct gguf *g, struct err
 	    gguf_int_or(g, "tokenizer.ggml.unknown_token_id", -1, &s->unk, e) ||
 	    gguf_int_or(g, "tokenizer.ggml.padding_token_id", -1, &s->pad, e))
 		return -1;
-	if (flag(g, "tokenizer.ggml.add_bos_token", &s->add_bos, e) || flag(g, "tokenizer.ggml.add_eos_token", &s->add_eos, e))
+	if (flag(g, "tokenizer.ggml.add_bos_token", &s->add_bos, e) ||
+	    flag(g, "tokenizer.ggml.add_eos_token", &s->add_eos, e))
 		return -1;
 	return flag(g, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix, e);
 }

@@ -3,20 +3,31 @@
 #include <string.h>
 
 /*
- * The block formats of ggml-common.h.  In each block a half-precision scale d (and a minimum m); K-quants have 256 elements, whose
- * groups carry 6-bit or 8-bit scales of their own.  Products and sums are rounded one by one, in the reference's order.
+ * The block formats of ggml-common.h.  In each block a half-precision scale d (and a minimum m);
+ * K-quants have 256 elements, whose groups carry 6-bit or 8-bit scales of their own.  Products and
+ * sums are rounded one by one, in the reference's order.
  */
 
-static const struct { const char *name; short block, bytes; } types[GGML_TYPES] = {
-	[GGML_F32] = { "F32", 1, 4 }, [GGML_F16] = { "F16", 1, 2 }, [GGML_BF16] = { "BF16", 1, 2 }, [GGML_F64] = { "F64", 1, 8 },
-	[GGML_I8] = { "I8", 1, 1 }, [GGML_I16] = { "I16", 1, 2 }, [GGML_I32] = { "I32", 1, 4 }, [GGML_I64] = { "I64", 1, 8 },
-	[GGML_Q4_0] = { "Q4_0", 32, 18 }, [GGML_Q4_1] = { "Q4_1", 32, 20 }, [GGML_Q5_0] = { "Q5_0", 32, 22 },
-	[GGML_Q5_1] = { "Q5_1", 32, 24 }, [GGML_Q8_0] = { "Q8_0", 32, 34 }, [9] = { "Q8_1", 32, 40 },
-	[10] = { "Q2_K", 256, 84 }, [11] = { "Q3_K", 256, 110 }, [GGML_Q4_K] = { "Q4_K", 256, 144 },
-	[GGML_Q5_K] = { "Q5_K", 256, 176 }, [GGML_Q6_K] = { "Q6_K", 256, 210 }, [15] = { "Q8_K", 256, 292 },
-	[16] = { "IQ2_XXS", 256, 66 }, [17] = { "IQ2_XS", 256, 74 }, [18] = { "IQ3_XXS", 256, 98 }, [19] = { "IQ1_S", 256, 50 },
-	[20] = { "IQ4_NL", 32, 18 }, [21] = { "IQ3_S", 256, 110 }, [22] = { "IQ2_S", 256, 82 }, [23] = { "IQ4_XS", 256, 136 },
-	[29] = { "IQ1_M", 256, 56 }, [34] = { "TQ1_0", 256, 54 }, [35] = { "TQ2_0", 256, 66 }, [39] = { "MXFP4", 32, 17 },
+static const struct {
+	const char *name;
+	short block, bytes;
+} types[GGML_TYPES] = {
+	[GGML_F32] = { "F32", 1, 4 }, [GGML_F16] = { "F16", 1, 2 },
+	[GGML_BF16] = { "BF16", 1, 2 }, [GGML_F64] = { "F64", 1, 8 },
+	[GGML_I8] = { "I8", 1, 1 }, [GGML_I16] = { "I16", 1, 2 },
+	[GGML_I32] = { "I32", 1, 4 }, [GGML_I64] = { "I64", 1, 8 },
+	[GGML_Q4_0] = { "Q4_0", 32, 18 },   [GGML_Q4_1] = { "Q4_1", 32, 20 },
+	[GGML_Q5_0] = { "Q5_0", 32, 22 },   [GGML_Q5_1] = { "Q5_1", 32, 24 },
+	[GGML_Q8_0] = { "Q8_0", 32, 34 },   [9] = { "Q8_1", 32, 40 },
+	[10] = { "Q2_K", 256, 84 }, [11] = { "Q3_K", 256, 110 },
+	[GGML_Q4_K] = { "Q4_K", 256, 144 }, [GGML_Q5_K] = { "Q5_K", 256, 176 },
+	[GGML_Q6_K] = { "Q6_K", 256, 210 }, [15] = { "Q8_K", 256, 292 },
+	[16] = { "IQ2_XXS", 256, 66 }, [17] = { "IQ2_XS", 256, 74 },
+	[18] = { "IQ3_XXS", 256, 98 }, [19] = { "IQ1_S", 256, 50 },
+	[20] = { "IQ4_NL", 32, 18 }, [21] = { "IQ3_S", 256, 110 },
+	[22] = { "IQ2_S", 256, 82 }, [23] = { "IQ4_XS", 256, 136 },
+	[29] = { "IQ1_M", 256, 56 }, [34] = { "TQ1_0", 256, 54 },
+	[35] = { "TQ2_0", 256, 66 }, [39] = { "MXFP4", 32, 17 },
 	[40] = { "NVFP4", 64, 36 }, [41] = { "Q1_0", 128, 18 },
 };
 
@@ -165,8 +176,9 @@ static void bf16(float *y, const uint8_t *b)
 }
 
 static void (*const decode[GGML_TYPES])(float *y, const uint8_t *b) = {
-	[GGML_F32] = f32, [GGML_F16] = f16, [GGML_BF16] = bf16, [GGML_Q4_0] = q4_0, [GGML_Q4_1] = q4_1, [GGML_Q5_0] = q5_0,
-	[GGML_Q5_1] = q5_1, [GGML_Q8_0] = q8_0, [GGML_Q4_K] = q4_k, [GGML_Q5_K] = q5_k, [GGML_Q6_K] = q6_k,
+	[GGML_F32] = f32, [GGML_F16] = f16, [GGML_BF16] = bf16, [GGML_Q4_0] = q4_0,
+	[GGML_Q4_1] = q4_1, [GGML_Q5_0] = q5_0, [GGML_Q5_1] = q5_1, [GGML_Q8_0] = q8_0,
+	[GGML_Q4_K] = q4_k, [GGML_Q5_K] = q5_k, [GGML_Q6_K] = q6_k,
 };
 
 bool gguf_can_dequant(int type)

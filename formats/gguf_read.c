@@ -8,13 +8,14 @@
 #include "libcommon/json.h"
 
 static const char *const value_names[GGUF_VALUES] = {
-	"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64",
+	"u8",	"i8",	  "u16",   "i16", "u32", "i32", "f32",
+	"bool", "string", "array", "u64", "i64", "f64",
 };
 
 static int mismatch(const struct gguf *g, const struct gguf_kv *kv, const char *want, struct err *e)
 {
-	return err_set(e, EX_DATAERR, "%s: %.100s: found %s%s, wanted %s", g->path, kv->key, kv->array ? "an array of " : "",
-		       value_names[kv->type], want);
+	return err_set(e, EX_DATAERR, "%s: %.100s: found %s%s, wanted %s", g->path, kv->key,
+		       kv->array ? "an array of " : "", value_names[kv->type], want);
 }
 
 #define ITEM(type) (*(const type *)kv->items)
@@ -47,7 +48,8 @@ int gguf_int_or(const struct gguf *g, const char *key, long def, long *out, stru
 
 static int need(const struct gguf *g, const char *key, struct err *e)
 {
-	return gguf_find(g, key) ? 0 : err_set(e, EX_DATAERR, "%s: key %s is missing", g->path, key);
+	return gguf_find(g, key) ? 0
+				 : err_set(e, EX_DATAERR, "%s: key %s is missing", g->path, key);
 }
 
 int gguf_int(const struct gguf *g, const char *key, long *out, struct err *e)
@@ -91,7 +93,8 @@ int gguf_bool_or(const struct gguf *g, const char *key, bool def, bool *out, str
 	return 0;
 }
 
-int gguf_str_or(const struct gguf *g, const char *key, const char *def, const char **out, struct err *e)
+int gguf_str_or(const struct gguf *g, const char *key, const char *def, const char **out,
+		struct err *e)
 {
 	const struct gguf_kv *kv = gguf_find(g, key);
 	const struct gguf_string *s;
@@ -108,7 +111,8 @@ int gguf_str_or(const struct gguf *g, const char *key, const char *def, const ch
 	return 0;
 }
 
-int gguf_array(const struct gguf *g, const char *key, enum gguf_value type, const void **items, size_t *n, struct err *e)
+int gguf_array(const struct gguf *g, const char *key, enum gguf_value type, const void **items,
+	       size_t *n, struct err *e)
 {
 	const struct gguf_kv *kv = gguf_find(g, key);
 
@@ -117,14 +121,16 @@ int gguf_array(const struct gguf *g, const char *key, enum gguf_value type, cons
 	if (!kv)
 		return 0;
 	if (!kv->array || kv->type != type)
-		return err_set(e, EX_DATAERR, "%s: %.100s: found %s%s, wanted an array of %s", g->path, key,
-			       kv->array ? "an array of " : "", value_names[kv->type], value_names[type]);
+		return err_set(e, EX_DATAERR, "%s: %.100s: found %s%s, wanted an array of %s",
+			       g->path, key, kv->array ? "an array of " : "", value_names[kv->type],
+			       value_names[type]);
 	*items = kv->items;
 	*n = kv->n;
 	return 0;
 }
 
-/* -- tensors ------------------------------------------------------------------------------------ */
+/* -- tensors ------------------------------------------------------------------------------------
+ */
 
 static enum dtype plain_dtype(int type)
 {
@@ -143,17 +149,20 @@ static enum dtype plain_dtype(int type)
 
 static int unsupported(const struct gguf *g, const struct gguf_tensor *gt, struct err *e)
 {
-	return err_set(e, EX_UNAVAILABLE, "%s: %s: tensors of type %s are not supported", g->path, gt->name,
-		       gguf_type_name(gt->type));
+	return err_set(e, EX_UNAVAILABLE, "%s: %s: tensors of type %s are not supported", g->path,
+		       gt->name, gguf_type_name(gt->type));
 }
 
-int gguf_describe(struct tensor *t, const struct gguf *g, const struct gguf_tensor *gt, struct err *e)
+int gguf_describe(struct tensor *t, const struct gguf *g, const struct gguf_tensor *gt,
+		  struct err *e)
 {
 	enum dtype d = plain_dtype(gt->type);
 
 	if (d == DTYPE_NONE && !gguf_can_dequant(gt->type))
 		return unsupported(g, gt, e);
-	*t = (struct tensor){ .name = (char *)gt->name, .dtype = d == DTYPE_NONE ? DTYPE_F32 : d, .rank = gt->rank };
+	*t = (struct tensor){ .name = (char *)gt->name,
+			      .dtype = d == DTYPE_NONE ? DTYPE_F32 : d,
+			      .rank = gt->rank };
 	memcpy(t->shape, gt->shape, sizeof(gt->shape));
 	return 0;
 }
@@ -173,18 +182,21 @@ long gguf_rows(const struct gguf_tensor *gt)
 }
 
 /* The stored bytes of some rows. */
-static int read_stored(void *out, const struct gguf *g, const struct gguf_tensor *gt, long first, long rows, struct err *e)
+static int read_stored(void *out, const struct gguf *g, const struct gguf_tensor *gt, long first,
+		       long rows, struct err *e)
 {
 	size_t row = gt->bytes / (size_t)gguf_rows(gt);
 
 	if (first < 0 || rows < 0 || rows > gguf_rows(gt) - first)
 		bug("%s: %s: rows %ld + %ld of %ld", g->path, gt->name, first, rows, gguf_rows(gt));
-	if (file_pread(g->part[gt->part].fd, g->part[gt->part].path, out, row * (size_t)rows, gt->offset + row * (size_t)first, e))
+	if (file_pread(g->part[gt->part].fd, g->part[gt->part].path, out, row * (size_t)rows,
+		       gt->offset + row * (size_t)first, e))
 		return err_prefix(e, "%s", gt->name);
 	return 0;
 }
 
-int gguf_read_f32(float *out, const struct gguf *g, const struct gguf_tensor *gt, long first, long rows, struct err *e)
+int gguf_read_f32(float *out, const struct gguf *g, const struct gguf_tensor *gt, long first,
+		  long rows, struct err *e)
 {
 	size_t row = gt->bytes / (size_t)gguf_rows(gt);
 	long cols = row_length(gt), step = (4L << 20) / (long)row + 1;
@@ -205,7 +217,8 @@ int gguf_read_f32(float *out, const struct gguf *g, const struct gguf_tensor *gt
 	return rc;
 }
 
-int gguf_read(void *out, const struct gguf *g, const struct gguf_tensor *gt, long first, long rows, struct err *e)
+int gguf_read(void *out, const struct gguf *g, const struct gguf_tensor *gt, long first, long rows,
+	      struct err *e)
 {
 	if (plain_dtype(gt->type) != DTYPE_NONE)
 		return read_stored(out, g, gt, first, rows, e);

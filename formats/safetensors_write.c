@@ -13,11 +13,16 @@
 enum { PIECE = 8 << 20 };
 
 /* The reference writer lays tensors down in this order of dtypes, then by name. */
-static const struct { enum dtype dtype; const char *name; } order[] = {
-	{ DTYPE_U64, "U64" }, { DTYPE_I64, "I64" }, { DTYPE_F64, "F64" }, { DTYPE_F32, "F32" }, { DTYPE_U32, "U32" },
-	{ DTYPE_I32, "I32" }, { DTYPE_BF16, "BF16" }, { DTYPE_F16, "F16" }, { DTYPE_U16, "U16" }, { DTYPE_I16, "I16" },
-	{ DTYPE_F8_E8M0, "F8_E8M0" }, { DTYPE_F8_E4M3, "F8_E4M3" }, { DTYPE_F8_E5M2, "F8_E5M2" }, { DTYPE_I8, "I8" },
-	{ DTYPE_U8, "U8" }, { DTYPE_BOOL, "BOOL" },
+static const struct {
+	enum dtype dtype;
+	const char *name;
+} order[] = {
+	{ DTYPE_U64, "U64" }, { DTYPE_I64, "I64" }, { DTYPE_F64, "F64" },
+	{ DTYPE_F32, "F32" }, { DTYPE_U32, "U32" }, { DTYPE_I32, "I32" },
+	{ DTYPE_BF16, "BF16" }, { DTYPE_F16, "F16" }, { DTYPE_U16, "U16" },
+	{ DTYPE_I16, "I16" }, { DTYPE_F8_E8M0, "F8_E8M0" }, { DTYPE_F8_E4M3, "F8_E4M3" },
+	{ DTYPE_F8_E5M2, "F8_E5M2" }, { DTYPE_I8, "I8" }, { DTYPE_U8, "U8" },
+	{ DTYPE_BOOL, "BOOL" },
 };
 
 static int place(enum dtype t)
@@ -30,7 +35,8 @@ static int place(enum dtype t)
 
 static int by_place(const void *a, const void *b)
 {
-	const struct tensor *x = *(const struct tensor *const *)a, *y = *(const struct tensor *const *)b;
+	const struct tensor *x = *(const struct tensor *const *)a;
+	const struct tensor *y = *(const struct tensor *const *)b;
 	int d = place(x->dtype) - place(y->dtype);
 
 	return d ? d : strcmp(x->name, y->name);
@@ -38,10 +44,12 @@ static int by_place(const void *a, const void *b)
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp((*(const struct tensor *const *)a)->name, (*(const struct tensor *const *)b)->name);
+	return strcmp((*(const struct tensor *const *)a)->name,
+		      (*(const struct tensor *const *)b)->name);
 }
 
-static const struct tensor **sorted(const struct tensor *t, long n, int (*cmp)(const void *, const void *))
+static const struct tensor **sorted(const struct tensor *t, long n,
+				    int (*cmp)(const void *, const void *))
 {
 	const struct tensor **v = xcalloc((size_t)n + 1, sizeof(*v));
 
@@ -154,7 +162,8 @@ static int put_file(struct writer *w, const struct tensor *t, long n)
 	return rc;
 }
 
-int safetensors_write(const char *path, const struct tensor *t, long n, safetensors_bytes *fn, void *arg, struct err *e)
+int safetensors_write(const char *path, const struct tensor *t, long n, safetensors_bytes *fn,
+		      void *arg, struct err *e)
 {
 	struct writer w = { .path = path, .fn = fn, .arg = arg, .e = e };
 	int rc;
@@ -198,7 +207,8 @@ static int shard_name(char buf[64], long i, long n)
 	return snprintf(buf, 64, "model-%05ld-of-%05ld.safetensors", i + 1, n);
 }
 
-static int write_index(const char *dir, const struct tensor *t, long n, const long *shard, long shards, struct err *e)
+static int write_index(const char *dir, const struct tensor *t, long n, const long *shard,
+		       long shards, struct err *e)
 {
 	const struct tensor **v = sorted(t, n, by_name);
 	struct json_out o = { .indent = 2 };
@@ -230,10 +240,11 @@ static int write_index(const char *dir, const struct tensor *t, long n, const lo
 	return rc;
 }
 
-int safetensors_write_dir(const char *dir, const struct tensor *t, long n, uint64_t max_shard, safetensors_bytes *fn, void *arg,
-			  struct err *e)
+int safetensors_write_dir(const char *dir, const struct tensor *t, long n, uint64_t max_shard,
+			  safetensors_bytes *fn, void *arg, struct err *e)
 {
-	long *shard = xcalloc((size_t)n + 1, sizeof(*shard)), shards = cut(shard, t, n, max_shard), from = 0;
+	long *shard = xcalloc((size_t)n + 1, sizeof(*shard));
+	long shards = cut(shard, t, n, max_shard), from = 0;
 	char name[64] = "model.safetensors";
 	int rc = 0;
 
@@ -257,23 +268,28 @@ int safetensors_write_dir(const char *dir, const struct tensor *t, long n, uint6
 	return rc;
 }
 
-int safetensors_dequant_fp8(float *out, const uint8_t *w, const float *scale, long rows, long cols, long srows, long scols,
-			    long block_rows, long block_cols, const char *name, struct err *e)
+int safetensors_dequant_fp8(float *out, const uint8_t *w, const float *scale, long rows, long cols,
+			    long srows, long scols, long block_rows, long block_cols,
+			    const char *name, struct err *e)
 {
 	long need_rows, need_cols;
 	float table[256];
 
 	if (block_rows <= 0 || block_cols <= 0)
-		return err_set(e, EX_DATAERR, "%.100s: scale blocks of %ld x %ld", name, block_rows, block_cols);
+		return err_set(e, EX_DATAERR, "%.100s: scale blocks of %ld x %ld", name, block_rows,
+			       block_cols);
 	need_rows = rows / block_rows + (rows % block_rows > 0);
 	need_cols = cols / block_cols + (cols % block_cols > 0);
 	if (srows < need_rows || scols < need_cols)
-		return err_set(e, EX_DATAERR, "%.100s: scales [%ld, %ld], wanted [%ld, %ld] for [%ld, %ld] in blocks of %ld x %ld",
-			       name, srows, scols, need_rows, need_cols, rows, cols, block_rows, block_cols);
+		return err_set(
+			e, EX_DATAERR,
+			"%.100s: scales [%ld, %ld], wanted [%ld, %ld] in blocks of %ld x %ld",
+			name, srows, scols, need_rows, need_cols, block_rows, block_cols);
 	for (int i = 0; i < 256; i++)
 		table[i] = f8_e4m3_to_f32((uint8_t)i);
 	for (long i = 0; i < rows; i++)
 		for (long j = 0; j < cols; j++)
-			out[i * cols + j] = table[w[i * cols + j]] * scale[i / block_rows * scols + j / block_cols];
+			out[i * cols + j] = table[w[i * cols + j]] *
+					    scale[i / block_rows * scols + j / block_cols];
 	return 0;
 }

@@ -11,7 +11,8 @@
 #include "libcommon/hash.h"
 #include "tests/lib/tap.h"
 
-/* -- building files -------------------------------------------------------------------------------- */
+/* -- building files
+ * -------------------------------------------------------------------------------- */
 
 struct build {
 	struct str kv, info, data;
@@ -34,9 +35,21 @@ static void key(struct build *b, const char *name, uint32_t type)
 	b->nkv++;
 }
 
-static void k_u32(struct build *b, const char *name, uint32_t v) { key(b, name, GGUF_U32); u32(&b->kv, v); }
-static void k_f32(struct build *b, const char *name, float v) { key(b, name, GGUF_F32); str_add(&b->kv, (char *)&v, 4); }
-static void k_str(struct build *b, const char *name, const char *v) { key(b, name, GGUF_STRING); text(&b->kv, v); }
+static void k_u32(struct build *b, const char *name, uint32_t v)
+{
+	key(b, name, GGUF_U32);
+	u32(&b->kv, v);
+}
+static void k_f32(struct build *b, const char *name, float v)
+{
+	key(b, name, GGUF_F32);
+	str_add(&b->kv, (char *)&v, 4);
+}
+static void k_str(struct build *b, const char *name, const char *v)
+{
+	key(b, name, GGUF_STRING);
+	text(&b->kv, v);
+}
 
 static void array(struct build *b, const char *name, uint32_t type, uint64_t n)
 {
@@ -46,7 +59,8 @@ static void array(struct build *b, const char *name, uint32_t type, uint64_t n)
 }
 
 /* The head of a tensor; its bytes are the caller's. */
-static void info(struct build *b, const char *name, uint32_t rank, const uint64_t *ne, uint32_t type, uint64_t offset)
+static void info(struct build *b, const char *name, uint32_t rank, const uint64_t *ne,
+		 uint32_t type, uint64_t offset)
 {
 	text(&b->info, name);
 	u32(&b->info, rank);
@@ -57,7 +71,8 @@ static void info(struct build *b, const char *name, uint32_t rank, const uint64_
 	b->n++;
 }
 
-static void f32_tensor(struct build *b, const char *name, uint64_t cols, uint64_t rows, const float *x)
+static void f32_tensor(struct build *b, const char *name, uint64_t cols, uint64_t rows,
+		       const float *x)
 {
 	uint64_t ne[2] = { cols, rows };
 
@@ -102,7 +117,8 @@ static void check_refused(char *p, const char *message, const char *what)
 	struct err e = ERR_INIT;
 	int rc = gguf_open(&g, p, &e);
 
-	ok(rc == -1 && e.code == EX_DATAERR && strstr(e.msg, message) && strstr(e.msg, p), "refused: %s", what);
+	ok(rc == -1 && e.code == EX_DATAERR && strstr(e.msg, message) && strstr(e.msg, p),
+	   "refused: %s", what);
 	if (!rc || !strstr(e.msg, message))
 		printf("# rc %d code %d: %s\n", rc, e.code, rc ? e.msg : "");
 	if (!rc)
@@ -125,7 +141,8 @@ static void raw_refused(const char *bytes, size_t n, const char *message, const 
 	check_refused(p, message, what);
 }
 
-/* -- hostile files ---------------------------------------------------------------------------------- */
+/* -- hostile files
+ * ---------------------------------------------------------------------------------- */
 
 static void bad_heads(void)
 {
@@ -200,7 +217,8 @@ static void bad_alignments(void)
 static void bad_tensors(void)
 {
 	struct build b = { 0 };
-	uint64_t zero[2] = { 1, 0 }, big[4] = { 1UL << 32, 1UL << 32, 4, 1 }, minus[1] = { UINT64_MAX }, two[1] = { 2 }, half[1] = { 33 };
+	uint64_t zero[2] = { 1, 0 }, big[4] = { 1UL << 32, 1UL << 32, 4, 1 },
+		 minus[1] = { UINT64_MAX }, two[1] = { 2 }, half[1] = { 33 };
 	uint64_t huge[1] = { 1UL << 40 };
 
 	info(&b, "a", 2, zero, GGML_F32, 0);
@@ -219,7 +237,8 @@ static void bad_tensors(void)
 	refused(&b, "a: rows of 33, wanted whole blocks of 32 for Q8_0", "rows of part blocks");
 	info(&b, "", 1, two, GGML_F32, 0);
 	refused(&b, "a tensor name of 0 bytes", "an empty name");
-	info(&b, "0123456789012345678901234567890123456789012345678901234567890123", 1, two, GGML_F32, 0);
+	info(&b, "0123456789012345678901234567890123456789012345678901234567890123", 1, two,
+	     GGML_F32, 0);
 	refused(&b, "a tensor name of 64 bytes", "a name of 64 bytes");
 	info(&b, "a", 1, two, GGML_F32, 32);
 	refused(&b, "a: data at 32, wanted 0", "a first tensor not at 0");
@@ -272,7 +291,8 @@ static void mangled(const char *file)
 	free(p);
 }
 
-/* -- values ------------------------------------------------------------------------------------------ */
+/* -- values
+ * ------------------------------------------------------------------------------------------ */
 
 static void values(void)
 {
@@ -302,27 +322,41 @@ static void values(void)
 	array(&b, "none", GGUF_STRING, 0);
 	p = finish(&b, 2);
 	ok(!gguf_open(&g, p, &e) && g.nkv == 13 && !g.n, "a file of values, version 2");
-	ok(!gguf_int(&g, "u8", &n, &e) && n == 200 && !gguf_int(&g, "i8", &n, &e) && n == -3 && !gguf_int(&g, "i16", &n, &e) && n == -2,
+	ok(!gguf_int(&g, "u8", &n, &e) && n == 200 && !gguf_int(&g, "i8", &n, &e) && n == -3 &&
+		   !gguf_int(&g, "i16", &n, &e) && n == -2,
 	   "small integers");
-	ok(!gguf_int(&g, "u32", &n, &e) && n == 4000000000 && !gguf_int(&g, "i64", &n, &e) && n == -5, "large integers");
+	ok(!gguf_int(&g, "u32", &n, &e) && n == 4000000000 && !gguf_int(&g, "i64", &n, &e) &&
+		   n == -5,
+	   "large integers");
 	ok(gguf_int(&g, "u64", &n, &e) == -1 && e.code == EX_DATAERR, "2^64-1 is out of range");
-	ok(gguf_int(&g, "absent", &n, &e) == -1 && strstr(e.msg, "absent is missing"), "an absent key");
+	ok(gguf_int(&g, "absent", &n, &e) == -1 && strstr(e.msg, "absent is missing"),
+	   "an absent key");
 	ok(!gguf_int_or(&g, "absent", 9, &n, &e) && n == 9, "a default");
-	ok(gguf_int_or(&g, "text", 9, &n, &e) == -1 && gguf_int_or(&g, "yes", 9, &n, &e) == -1 && gguf_int_or(&g, "list", 9, &n, &e) == -1,
+	ok(gguf_int_or(&g, "text", 9, &n, &e) == -1 && gguf_int_or(&g, "yes", 9, &n, &e) == -1 &&
+		   gguf_int_or(&g, "list", 9, &n, &e) == -1,
 	   "a default does not hide another type");
 	ok(!gguf_real_or(&g, "eps", 0, &r, &e) && r == 1e-5, "1e-05 is the decimal");
-	ok(gguf_real_or(&g, "nan", 0, &r, &e) == -1 && gguf_real_or(&g, "u8", 0, &r, &e) == -1, "NaN and integers are no reals");
-	ok(!gguf_bool_or(&g, "yes", false, &yes, &e) && yes && gguf_bool_or(&g, "u8", false, &yes, &e) == -1, "bools");
-	ok(!gguf_str(&g, "text", &t, &e) && !strcmp(t, "abc") && gguf_str(&g, "nul", &t, &e) == -1, "strings");
-	ok(!gguf_array(&g, "list", GGUF_I32, &items, &count, &e) && count == 2 && ((const int32_t *)items)[1] == -8, "an array");
-	ok(gguf_array(&g, "list", GGUF_U32, &items, &count, &e) == -1 && gguf_array(&g, "u8", GGUF_U8, &items, &count, &e) == -1 &&
-	   !gguf_array(&g, "absent", GGUF_U8, &items, &count, &e) && !items && !gguf_array(&g, "none", GGUF_STRING, &items, &count, &e) &&
-	   items && !count, "arrays of another type, absent, empty");
+	ok(gguf_real_or(&g, "nan", 0, &r, &e) == -1 && gguf_real_or(&g, "u8", 0, &r, &e) == -1,
+	   "NaN and integers are no reals");
+	ok(!gguf_bool_or(&g, "yes", false, &yes, &e) && yes &&
+		   gguf_bool_or(&g, "u8", false, &yes, &e) == -1,
+	   "bools");
+	ok(!gguf_str(&g, "text", &t, &e) && !strcmp(t, "abc") && gguf_str(&g, "nul", &t, &e) == -1,
+	   "strings");
+	ok(!gguf_array(&g, "list", GGUF_I32, &items, &count, &e) && count == 2 &&
+		   ((const int32_t *)items)[1] == -8,
+	   "an array");
+	ok(gguf_array(&g, "list", GGUF_U32, &items, &count, &e) == -1 &&
+		   gguf_array(&g, "u8", GGUF_U8, &items, &count, &e) == -1 &&
+		   !gguf_array(&g, "absent", GGUF_U8, &items, &count, &e) && !items &&
+		   !gguf_array(&g, "none", GGUF_STRING, &items, &count, &e) && items && !count,
+	   "arrays of another type, absent, empty");
 	gguf_close(&g);
 	free(p);
 }
 
-/* -- against gguf-py ---------------------------------------------------------------------------------- */
+/* -- against gguf-py
+ * ---------------------------------------------------------------------------------- */
 
 static char *recorded(const char *name)
 {
@@ -348,7 +382,8 @@ static float *load(const struct gguf *g, const struct gguf_tensor *t, long *n)
 
 static void formats(const struct gguf *g)
 {
-	static const char *const types[] = { "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16" };
+	static const char *const types[] = { "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",
+					     "Q4_K", "Q5_K", "Q6_K", "F16",  "BF16" };
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
 		const struct gguf_tensor *t = gguf_tensor_find(g, types[i]);
@@ -359,7 +394,8 @@ static void formats(const struct gguf *g)
 		snprintf(name, sizeof(name), "%s.f32", types[i]);
 		x = load(g, t, &n);
 		y = load(g, gguf_tensor_find(g, name), &m);
-		ok(n == m && n > 20 && !strcmp(gguf_type_name(t->type), types[i]) && !memcmp(x, y, (size_t)n * 4),
+		ok(n == m && n > 20 && !strcmp(gguf_type_name(t->type), types[i]) &&
+			   !memcmp(x, y, (size_t)n * 4),
 		   "%s: %ld values, the same bits as gguf-py", types[i], n);
 		free(x);
 		free(y);
@@ -398,45 +434,59 @@ static void reading(void)
 	ok(!gguf_open(&g, p, &e) && g.n == 24, "what gguf-py wrote opens");
 	formats(&g);
 	t = gguf_tensor_find(&g, "Q4_0");
-	ok(t && t->rank == 2 && t->shape[0] == 3 && t->shape[1] == 64 && t->bytes == 6 * 18, "a shape, outermost first");
+	ok(t && t->rank == 2 && t->shape[0] == 3 && t->shape[1] == 64 && t->bytes == 6 * 18,
+	   "a shape, outermost first");
 	x = load(&g, t, &n);
-	ok(!gguf_read(row, &g, t, 1, 1, &e) && !memcmp(row, x + 64, sizeof(row)) && memcmp(row, x, sizeof(row)), "one row of it");
+	ok(!gguf_read(row, &g, t, 1, 1, &e) && !memcmp(row, x + 64, sizeof(row)) &&
+		   memcmp(row, x, sizeof(row)),
+	   "one row of it");
 	free(x);
 	t = gguf_tensor_find(&g, "BF16");
-	ok(!gguf_describe(&d, &g, t, &e) && d.dtype == DTYPE_BF16 && d.shape[0] == 3 && d.shape[1] == 7 && !gguf_read(half, &g, t, 2, 1, &e),
+	ok(!gguf_describe(&d, &g, t, &e) && d.dtype == DTYPE_BF16 && d.shape[0] == 3 &&
+		   d.shape[1] == 7 && !gguf_read(half, &g, t, 2, 1, &e),
 	   "BF16 comes as it is stored");
 	t = gguf_tensor_find(&g, "Q3_K");
-	ok(gguf_describe(&d, &g, t, &e) == -1 && e.code == EX_UNAVAILABLE && strstr(e.msg, "Q3_K"), "Q3_K is refused by name");
+	ok(gguf_describe(&d, &g, t, &e) == -1 && e.code == EX_UNAVAILABLE && strstr(e.msg, "Q3_K"),
+	   "Q3_K is refused by name");
 	ok(gguf_read_f32(row, &g, t, 0, 1, &e) == -1 && e.code == EX_UNAVAILABLE, "and not read");
-	ok(!gguf_tensor_find(&g, "Q4") && !strcmp(gguf_tensor_find(&g, name)->name, name), "names are found");
+	ok(!gguf_tensor_find(&g, "Q4") && !strcmp(gguf_tensor_find(&g, name)->name, name),
+	   "names are found");
 	gguf_close(&g);
 	free(p);
 }
 
 static void splits(void)
 {
-	char *p = recorded("split-00001-of-00002.gguf"), *second = recorded("split-00002-of-00002.gguf"), *other;
+	char *p = recorded("split-00001-of-00002.gguf"),
+	     *second = recorded("split-00002-of-00002.gguf"), *other;
 	struct gguf g;
 	struct err e = ERR_INIT;
 	float x[3];
 
-	ok(!gguf_open(&g, p, &e) && g.n == 3 && g.parts == 2, "a split model opens by its first part");
-	ok(!gguf_read_f32(x, &g, gguf_tensor_find(&g, "t2"), 0, 1, &e) && x[0] == 2 && x[2] == 4, "a tensor of the second part");
+	ok(!gguf_open(&g, p, &e) && g.n == 3 && g.parts == 2,
+	   "a split model opens by its first part");
+	ok(!gguf_read_f32(x, &g, gguf_tensor_find(&g, "t2"), 0, 1, &e) && x[0] == 2 && x[2] == 4,
+	   "a tensor of the second part");
 	gguf_close(&g);
-	ok(gguf_open(&g, second, &e) == -1 && e.code == EX_DATAERR && strstr(e.msg, "part 2 of 2, wanted part 1"), "not by its second");
+	ok(gguf_open(&g, second, &e) == -1 && e.code == EX_DATAERR &&
+		   strstr(e.msg, "part 2 of 2, wanted part 1"),
+	   "not by its second");
 	other = path_join(tap_tmp(), "m-00001-of-00002.gguf");
-	ok(!file_copy(p, other, &e) && gguf_open(&g, other, &e) == -1 && e.code == EX_NOINPUT && strstr(e.msg, "m-00002-of-00002.gguf"),
+	ok(!file_copy(p, other, &e) && gguf_open(&g, other, &e) == -1 && e.code == EX_NOINPUT &&
+		   strstr(e.msg, "m-00002-of-00002.gguf"),
 	   "a missing part is named");
 	free(other);
 	other = path_join(tap_tmp(), "m.gguf");
-	ok(!file_copy(p, other, &e) && gguf_open(&g, other, &e) == -1 && e.code == EX_DATAERR && strstr(e.msg, "-00001-of-00002.gguf"),
+	ok(!file_copy(p, other, &e) && gguf_open(&g, other, &e) == -1 && e.code == EX_DATAERR &&
+		   strstr(e.msg, "-00001-of-00002.gguf"),
 	   "a first part under another name");
 	free(other);
 	free(p);
 	free(second);
 }
 
-/* -- models -------------------------------------------------------------------------------------------- */
+/* -- models
+ * -------------------------------------------------------------------------------------------- */
 
 static void same_weights(const struct gguf *g, const struct model_config *c)
 {
@@ -449,7 +499,8 @@ static void same_weights(const struct gguf *g, const struct model_config *c)
 		bug("%s", e.msg);
 	for (long i = 0; i < g->n; i++) {
 		const struct gguf_tensor *t = &g->tensor[i];
-		const struct safetensors_entry *en = gguf_hf_name(name, t->name) ? NULL : safetensors_find(&s, name);
+		const struct safetensors_entry *en =
+			gguf_hf_name(name, t->name) ? NULL : safetensors_find(&s, name);
 		long heads = gguf_permuted_heads(c, t->name), rows = gguf_rows(t);
 		char *a, *b, *want;
 
@@ -460,7 +511,8 @@ static void same_weights(const struct gguf *g, const struct model_config *c)
 		a = xmalloc(t->bytes);
 		b = xmalloc(t->bytes);
 		want = xmalloc(t->bytes);
-		if (gguf_read(a, g, t, 0, rows, &e) || safetensors_read(want, &s, en, 0, en->bytes, &e))
+		if (gguf_read(a, g, t, 0, rows, &e) ||
+		    safetensors_read(want, &s, en, 0, en->bytes, &e))
 			bug("%s", e.msg);
 		if (heads) {
 			gguf_unpermute_qk(b, a, rows, heads, t->bytes / (size_t)rows);
@@ -471,7 +523,8 @@ static void same_weights(const struct gguf *g, const struct model_config *c)
 		free(b);
 		free(want);
 	}
-	ok(s.n == g->n && !bad && permuted == 4, "every tensor under its Hugging Face name, q and k in its order");
+	ok(s.n == g->n && !bad && permuted == 4,
+	   "every tensor under its Hugging Face name, q and k in its order");
 	safetensors_close(&s);
 	free(p);
 }
@@ -489,19 +542,28 @@ static void model(void)
 	ok(!gguf_model_config(&c, &g, &e), "its config");
 	is_str(c.model_type, "llama", "model_type");
 	is_str(c.architecture, "LlamaForCausalLM", "architecture");
-	ok(c.layers == 2 && c.hidden == 8 && c.intermediate == 20 && c.heads == 4 && c.kv_heads == 2 && c.head_dim == 6 && c.vocab == 18 &&
-	   c.max_position == 64, "sizes");
-	ok(c.rms_eps == 1e-5 && c.rope.theta == 1e5 && c.rope.kind == ROPE_DEFAULT, "epsilon and rope");
-	ok(c.tied && !c.qkv_bias && !c.qk_norm && c.dtype == CONFIG_F16 && c.head == HEAD_LM, "flags");
+	ok(c.layers == 2 && c.hidden == 8 && c.intermediate == 20 && c.heads == 4 &&
+		   c.kv_heads == 2 && c.head_dim == 6 && c.vocab == 18 && c.max_position == 64,
+	   "sizes");
+	ok(c.rms_eps == 1e-5 && c.rope.theta == 1e5 && c.rope.kind == ROPE_DEFAULT,
+	   "epsilon and rope");
+	ok(c.tied && !c.qkv_bias && !c.qk_norm && c.dtype == CONFIG_F16 && c.head == HEAD_LM,
+	   "flags");
 	ok(c.bos == 1 && c.neos == 1 && c.eos[0] == 0 && c.pad == -1, "special ids, each once");
 	same_weights(&g, &c);
-	ok(!gguf_tokenizer_source(&s, &g, &e) && !strcmp(s.model, "gpt2") && !strcmp(s.pre, "smollm") && s.n == 18 && s.nmerges == 2,
+	ok(!gguf_tokenizer_source(&s, &g, &e) && !strcmp(s.model, "gpt2") &&
+		   !strcmp(s.pre, "smollm") && s.n == 18 && s.nmerges == 2,
 	   "a tokenizer");
-	ok(!strcmp(s.tokens[17], "\xc4\xa0" "ab") && s.token_len[17] == 4 && s.token_type[1] == 3 && !strcmp(s.merges[0], "a b") &&
-	   s.merge_len[1] == 5 && !s.scores, "its tokens and merges");
-	ok(s.bos == 1 && s.eos == 0 && s.eot == 0 && s.unk == -1 && s.add_bos == 0 && s.add_eos == -1 && s.add_space_prefix == -1,
+	ok(!strcmp(s.tokens[17], "\xc4\xa0"
+				 "ab") &&
+		   s.token_len[17] == 4 && s.token_type[1] == 3 && !strcmp(s.merges[0], "a b") &&
+		   s.merge_len[1] == 5 && !s.scores,
+	   "its tokens and merges");
+	ok(s.bos == 1 && s.eos == 0 && s.eot == 0 && s.unk == -1 && s.add_bos == 0 &&
+		   s.add_eos == -1 && s.add_space_prefix == -1,
 	   "its ids and flags");
-	ok(!gguf_chat_template(&template, &g, &e) && !strcmp(template, "{{ messages }}\n"), "a chat template");
+	ok(!gguf_chat_template(&template, &g, &e) && !strcmp(template, "{{ messages }}\n"),
+	   "a chat template");
 	gguf_close(&g);
 	mangled(p);
 	free(p);
@@ -510,9 +572,15 @@ static void model(void)
 /* A small model with the given architecture; add what it should differ in before finish(). */
 static void base(struct build *b, const char *arch, long d)
 {
-	static const struct { const char *key; int n; } keys[] = {
-		{ "block_count", 1 }, { "context_length", 64 }, { "embedding_length", 4 }, { "feed_forward_length", 6 },
-		{ "attention.head_count", 2 }, { "attention.key_length", 0 }, { "attention.value_length", 0 },
+	static const struct { const char *key; int n;
+	} keys[] = {
+		{ "block_count", 1 },
+		{ "context_length", 64 },
+		{ "embedding_length", 4 },
+		{ "feed_forward_length", 6 },
+		{ "attention.head_count", 2 },
+		{ "attention.key_length", 0 },
+		{ "attention.value_length", 0 },
 	};
 	char name[64];
 
@@ -560,25 +628,31 @@ static void configs(void)
 	base(&b, "qwen2", 2);
 	f32_tensor(&b, "blk.0.attn_q.bias", 4, 0, NULL);
 	f32_tensor(&b, "output.weight", 4, 5, NULL);
-	ok(!config(&c, &b, &e) && !strcmp(c.model_type, "qwen2") && c.qkv_bias && !c.tied && c.kv_heads == 2 && c.rope.theta == 1e4,
+	ok(!config(&c, &b, &e) && !strcmp(c.model_type, "qwen2") && c.qkv_bias && !c.tied &&
+		   c.kv_heads == 2 && c.rope.theta == 1e4,
 	   "qwen2: biases, its own head, defaults");
 	base(&b, "qwen3", 8);
 	array(&b, "qwen3.attention.head_count_kv", GGUF_I32, 1);
 	u32(&b.kv, 1);
 	k_f32(&b, "qwen3.rope.freq_base", 1e6f);
-	ok(!config(&c, &b, &e) && c.qk_norm && !c.qkv_bias && c.head_dim == 8 && c.kv_heads == 1 && c.rope.theta == 1e6 && c.tied,
+	ok(!config(&c, &b, &e) && c.qk_norm && !c.qkv_bias && c.head_dim == 8 && c.kv_heads == 1 &&
+		   c.rope.theta == 1e6 && c.tied,
 	   "qwen3: q and k norms, wide heads, a size given per layer");
 	base(&b, "llama", 2);
 	k_str(&b, "llama.rope.scaling.type", "linear");
 	k_f32(&b, "llama.rope.scaling.factor", 4);
-	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_LINEAR && c.rope.factor == 4, "linear scaling");
+	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_LINEAR && c.rope.factor == 4,
+	   "linear scaling");
 	base(&b, "qwen3", 2);
 	k_str(&b, "qwen3.rope.scaling.type", "yarn");
 	k_f32(&b, "qwen3.rope.scaling.factor", 4);
 	k_u32(&b, "qwen3.rope.scaling.original_context_length", 32);
-	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_YARN && c.rope.factor == 4 && c.rope.original_max_position == 32 &&
-	   c.rope.beta_fast == 32 && c.rope.beta_slow == 1 && c.rope.truncate, "yarn");
-	config_refused((base(&b, "gemma3", 2), &b), EX_UNAVAILABLE, "\"gemma3\"", "another architecture");
+	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_YARN && c.rope.factor == 4 &&
+		   c.rope.original_max_position == 32 && c.rope.beta_fast == 32 &&
+		   c.rope.beta_slow == 1 && c.rope.truncate,
+	   "yarn");
+	config_refused((base(&b, "gemma3", 2), &b), EX_UNAVAILABLE, "\"gemma3\"",
+		       "another architecture");
 	base(&b, "llama", 2);
 	k_u32(&b, "llama.expert_count", 8);
 	config_refused(&b, EX_UNAVAILABLE, "experts", "experts");
@@ -595,13 +669,16 @@ static void configs(void)
 	array(&b, "llama.attention.head_count_kv", GGUF_I32, 2);
 	u32(&b.kv, 1);
 	u32(&b.kv, 2);
-	config_refused(&b, EX_UNAVAILABLE, "differs from layer to layer", "sizes that differ by layer");
+	config_refused(&b, EX_UNAVAILABLE, "differs from layer to layer",
+		       "sizes that differ by layer");
 	base(&b, "llama", 2);
 	k_u32(&b, "llama.vocab_size", 6);
-	config_refused(&b, EX_DATAERR, "5 rows, wanted 6", "a vocabulary that is not the embedding's");
+	config_refused(&b, EX_DATAERR, "5 rows, wanted 6",
+		       "a vocabulary that is not the embedding's");
 	base(&b, "llama", 2);
 	k_str(&b, "llama.attention.head_count_kv", "two");
-	config_refused(&b, EX_DATAERR, "found string, wanted an integer", "a size that is a string");
+	config_refused(&b, EX_DATAERR, "found string, wanted an integer",
+		       "a size that is a string");
 	k_str(&b, "general.architecture", "llama");
 	config_refused(&b, EX_DATAERR, "layer_norm_rms_epsilon is missing", "no epsilon");
 	config_refused(&b, EX_DATAERR, "general.architecture is missing", "no architecture");
@@ -625,10 +702,12 @@ static void rope(const char *name, long d, float theta, double factor, double hi
 	k_f32(&b, "llama.rope.freq_base", theta);
 	f32_tensor(&b, "rope_freqs.weight", (uint64_t)n, 0, x);
 	snprintf(what, sizeof(what), "%s", name);
-	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_LLAMA3 && c.rope.factor == factor && c.rope.low_freq_factor == 1 &&
-	   c.rope.high_freq_factor == high && c.rope.original_max_position == original, "%s is llama3 scaling", what);
-	printf("# factor %g low %g high %g original %g %s\n", c.rope.factor, c.rope.low_freq_factor, c.rope.high_freq_factor,
-	       c.rope.original_max_position, e.msg);
+	ok(!config(&c, &b, &e) && c.rope.kind == ROPE_LLAMA3 && c.rope.factor == factor &&
+		   c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == high &&
+		   c.rope.original_max_position == original,
+	   "%s is llama3 scaling", what);
+	printf("# factor %g low %g high %g original %g %s\n", c.rope.factor, c.rope.low_freq_factor,
+	       c.rope.high_freq_factor, c.rope.original_max_position, e.msg);
 	for (long i = 0; i < n; i++)
 		if (x[i] > 1 && x[i] < factor) {
 			x[i] *= 1.0001f;
@@ -637,7 +716,8 @@ static void rope(const char *name, long d, float theta, double factor, double hi
 	base(&b, "llama", d);
 	k_f32(&b, "llama.rope.freq_base", theta);
 	f32_tensor(&b, "rope_freqs.weight", (uint64_t)n, 0, x);
-	config_refused(&b, EX_UNAVAILABLE, "rope_freqs.weight that no llama3 scaling gives", "one divisor off by 1e-4");
+	config_refused(&b, EX_UNAVAILABLE, "rope_freqs.weight that no llama3 scaling gives",
+		       "one divisor off by 1e-4");
 	free(x);
 	gguf_close(&g);
 	free(p);
@@ -647,13 +727,21 @@ static void names(void)
 {
 	char out[128];
 
-	ok(!gguf_hf_name(out, "blk.12.attn_q_norm.weight") && !strcmp(out, "model.layers.12.self_attn.q_norm.weight"), "q_norm");
-	ok(!gguf_hf_name(out, "blk.0.attn_k.bias") && !strcmp(out, "model.layers.0.self_attn.k_proj.bias"), "k bias");
+	ok(!gguf_hf_name(out, "blk.12.attn_q_norm.weight") &&
+		   !strcmp(out, "model.layers.12.self_attn.q_norm.weight"),
+	   "q_norm");
+	ok(!gguf_hf_name(out, "blk.0.attn_k.bias") &&
+		   !strcmp(out, "model.layers.0.self_attn.k_proj.bias"),
+	   "k bias");
 	ok(!gguf_hf_name(out, "output.weight") && !strcmp(out, "lm_head.weight"), "lm_head");
 	ok(gguf_hf_name(out, "rope_freqs.weight") == 1, "rope_freqs is no weight");
-	ok(gguf_hf_name(out, "blk.0.ffn_gate_inp.weight") == -1 && gguf_hf_name(out, "blk.x.attn_q.weight") == -1 &&
-	   gguf_hf_name(out, "blk.00.attn_q.weight") == -1 && gguf_hf_name(out, "blk.0.attn_q") == -1 && gguf_hf_name(out, "foo.weight") == -1 &&
-	   gguf_hf_name(out, "blk.99999999999999999999.attn_q.weight") == -1, "names that are none");
+	ok(gguf_hf_name(out, "blk.0.ffn_gate_inp.weight") == -1 &&
+		   gguf_hf_name(out, "blk.x.attn_q.weight") == -1 &&
+		   gguf_hf_name(out, "blk.00.attn_q.weight") == -1 &&
+		   gguf_hf_name(out, "blk.0.attn_q") == -1 &&
+		   gguf_hf_name(out, "foo.weight") == -1 &&
+		   gguf_hf_name(out, "blk.99999999999999999999.attn_q.weight") == -1,
+	   "names that are none");
 }
 
 static void unpermute(void)
@@ -665,7 +753,8 @@ static void unpermute(void)
 	is_str(out, "abcdehgi", "rows of two heads by hand");
 }
 
-/* The real file, where CAIRN_SMOLLM2_GGUF names it; prints a digest of every tensor for a comparison. */
+/* The real file, where CAIRN_SMOLLM2_GGUF names it; prints a digest of every tensor for a
+ * comparison. */
 static void smollm2(void)
 {
 	const char *p = getenv("CAIRN_SMOLLM2_GGUF");
@@ -681,9 +770,13 @@ static void smollm2(void)
 		return;
 	}
 	ok(!gguf_open(&g, p, &e) && g.n == 272, "SmolLM2 opens: %s", e.msg);
-	ok(!gguf_model_config(&c, &g, &e) && c.vocab == 49152 && c.hidden == 576 && c.intermediate == 1536 && c.layers == 30 && c.heads == 9 &&
-	   c.kv_heads == 3 && c.head_dim == 64 && c.rope.theta == 1e5 && c.rms_eps == 1e-5 && c.tied, "its config: %s", e.msg);
-	ok(!gguf_tokenizer_source(&s, &g, &e) && s.n == 49152 && s.nmerges == 48900 && s.add_bos == 0, "its tokenizer: %s", e.msg);
+	ok(!gguf_model_config(&c, &g, &e) && c.vocab == 49152 && c.hidden == 576 &&
+		   c.intermediate == 1536 && c.layers == 30 && c.heads == 9 && c.kv_heads == 3 &&
+		   c.head_dim == 64 && c.rope.theta == 1e5 && c.rms_eps == 1e-5 && c.tied,
+	   "its config: %s", e.msg);
+	ok(!gguf_tokenizer_source(&s, &g, &e) && s.n == 49152 && s.nmerges == 48900 &&
+		   s.add_bos == 0,
+	   "its tokenizer: %s", e.msg);
 	for (long i = 0; i < g.n; i++) {
 		float *x = load(&g, &g.tensor[i], &n);
 
@@ -691,10 +784,12 @@ static void smollm2(void)
 		if (gguf_hf_name(name, g.tensor[i].name))
 			ok(0, "%s has no Hugging Face name", g.tensor[i].name);
 		if (getenv("CAIRN_DIGESTS"))
-			printf("# %s %s\n", digest_hex(hex, hash128(x, (size_t)n * 4)), g.tensor[i].name);
+			printf("# %s %s\n", digest_hex(hex, hash128(x, (size_t)n * 4)),
+			       g.tensor[i].name);
 		free(x);
 	}
-	ok(mix[GGML_F32] == 61 && mix[GGML_Q4_1] == 210 && mix[GGML_Q8_0] == 1, "61 tensors of F32, 210 of Q4_1, 1 of Q8_0");
+	ok(mix[GGML_F32] == 61 && mix[GGML_Q4_1] == 210 && mix[GGML_Q8_0] == 1,
+	   "61 tensors of F32, 210 of Q4_1, 1 of Q8_0");
 	gguf_close(&g);
 }
 

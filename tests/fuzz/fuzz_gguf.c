@@ -1,5 +1,5 @@
-/* Any bytes as a GGUF file: opened, and what opens is read whole and asked for its model and tokenizer.  libFuzzer; corpus/gguf holds
- * the seeds. */
+/* Any bytes as a GGUF file: opened, and what opens is read whole and asked for its model and
+ * tokenizer.  libFuzzer; corpus/gguf holds the seeds. */
 
 #include "formats/gguf.h"
 

@@ -1,4 +1,5 @@
-/* Any bytes as a safetensors file: opened, and what opens is read whole.  libFuzzer; corpus/safetensors holds the seeds. */
+/* Any bytes as a safetensors file: opened, and what opens is read whole.  libFuzzer;
+ * corpus/safetensors holds the seeds. */
 
 #include "formats/safetensors.h"
 
