@@ -66,7 +66,7 @@ $(BUILD)/config.$(CUDA).$(MPI).mk: Makefile
 obj     = $(patsubst %,$(BUILD)/%.o,$1)
 CPU    := $(wildcard kernels/cpu/*.c)
 ifneq ($(HAVE_X86),1)
-CPU    := $(filter-out %_avx2.c %_avx512.c %_avx512bf16.c,$(CPU))
+CPU    := $(filter-out %_avx2.c %_avx512.c %_avx512bf16.c kernels/cpu/isa_x86.c,$(CPU))
 else
 CPU    := $(filter-out %_no_x86.c,$(CPU))
 endif
@@ -97,6 +97,10 @@ $(BINS): $(BIN)/%: $(BUILD)/tools/%.c.o $$(call obj,$$(wildcard tools/$$*/*.c)) 
 	@mkdir -p $(@D)
 	$(say) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+
+BENCHES := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/bench/bench_*.c))
+$(BENCHES): %: %.c.o $(K) $(C)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS_COMMON) -o $@
 
 # A test may link only what its folder may depend on: the linker guards the direction.
 $(filter $(BUILD)/tests/libcommon/%,$(TESTS)): $(C)
@@ -139,6 +143,8 @@ layers:                         ## no folder includes one above or beside it
 	@! grep -rnE '#include "(tools|formats)/' kernels
 	@! grep -rnE '#include <(hdf5|H5)' --include='*.[ch]' libcommon kernels tools
 	@! grep -rnE '#include "[a-z_]+\.h"' --include='*.[ch]' libcommon formats kernels tools
+bench: $(BENCHES)               ## measure the kernels here, beside the machine's peak
+	@for b in $^; do $$b; done
 clean:                          ## forget everything built
 	rm -rf $(BUILD) $(BIN)
 help:                           ## this list
@@ -146,6 +152,6 @@ help:                           ## this list
 
 Q   := $(if $(V),,@)
 say := @$(if $(V),:,printf '  %-5s %s\n')
-.PHONY: all tools setup check check-built unit layers clean help force
+.PHONY: all tools setup check check-built unit layers bench clean help force
 .SECONDARY:
 .DELETE_ON_ERROR:

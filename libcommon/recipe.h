@@ -9,12 +9,12 @@
  *	recipe_int(r, "grpo.num_generations_per_prompt")
  *	recipe_str(r, "env.math.exec")              where the table has `env.*.exec`
  *
- * Order: table defaults < parents named by `defaults:` < the file < overrides `k=v`, `+k=v`, `++k=v`, `~k` (which may be null)
- * < keys to unset; then interpolation; then the check.  A key that the user never gave reads as its default in the
+ * Order: table defaults < parents named by `defaults:` < the file < overrides `k=v`, `+k=v`, `++k=v`, `~k`
+ * < keys to unset (`~k` and unset leave null where the table allows null, else the default); then interpolation; then the check.  A key that the user never gave reads as its default in the
  * table; a default may itself be an interpolation (`${.temperature}`) and then follows the user's values.
  *
  * A message is `FILE:LINE: KEY: found, wanted`, EX_CONFIG (78); YAML that is malformed or beyond the limits (1 MiB a file,
- * depth 64, 100,000 nodes after aliases, 64 files) is EX_DATAERR (65); a file that is not there is EX_NOINPUT (66).
+ * depth 32, 100,000 nodes after aliases, 64 files) is EX_DATAERR (65); a file that is not there is EX_NOINPUT (66).
  */
 
 #include "libcommon/die.h"
@@ -51,7 +51,7 @@ struct recipe_key {
 extern const struct recipe_key recipe_keys[];   /* sorted by section as in the manual page */
 extern const int recipe_nkeys;
 
-/* path NULL: defaults only.  overrides: n strings as typed.  unset: keys to put back to their defaults.  Owned by the caller. */
+/* path NULL: defaults only.  overrides: n strings as typed.  unset: keys to take away, as `~k` does.  Owned by the caller. */
 int recipe_load(struct recipe **r, const char *path, const char *const *overrides, int n,
 		const char *const *unset, int nunset, struct err *e) MUST_CHECK;
 /* The same from memory; `name` stands for the file in messages, and parents are relative to its folder. */
@@ -76,11 +76,14 @@ const char *recipe_where(const struct recipe *r, const char *key);
 /* What can not be known from one key alone: fill *e with "WHERE: KEY: text", EX_CONFIG; returns -1. */
 int recipe_error(const struct recipe *r, const char *key, struct err *e, const char *fmt, ...) PRINTF(4, 5);
 
-/* The effective recipe, defaults written out, without what could not be known (an interpolation is a value here). */
+/* grpo, sft, dpo, rm or eval: the section that the user gave, grpo where there is none; two of them are EX_CONFIG. */
+int recipe_algorithm(const char **name, const struct recipe *r, struct err *e) MUST_CHECK;
+
+/* The effective recipe: what was given, and the defaults of keys that have an effect; interpolations are values here. */
 int recipe_write_yaml(struct str *out, const struct recipe *r); /* loads again to the same recipe and digest */
 int recipe_write_json(struct json_out *out, const struct recipe *r);
-/* XXH3-128 of the effective recipe: one `path: JSON` line a leaf, sorted; output and log folders, names of trackers and
- * cairn.{device,threads,memory} left out, so that a moved run keeps its digest. */
+/* XXH3-128 of what has an effect: one `path: JSON` line a used key, in the order of the table and then of names; checkpointing.*, logger.*,
+ * cluster.* and cairn.{device,isa,threads,memory} left out, so that a moved run keeps its digest. */
 struct digest recipe_digest(const struct recipe *r);
 
 /* The table's entry of a key as lines for a reader.  Unknown: EX_CONFIG with the nearest key. */

@@ -66,7 +66,5 @@ int schedule_from_recipe(struct schedule *s, const struct recipe *r, struct err 
 double schedule_lr(const struct schedule *s, long t);
 double schedule_weight_decay(const struct schedule *s, long t);
 
-/* grpo, sft, dpo or rm: the section that the user gave, grpo where there is none; two of them are EX_CONFIG. */
-int recipe_algorithm(const char **name, const struct recipe *r, struct err *e) MUST_CHECK;
 
 #endif

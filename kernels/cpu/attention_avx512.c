@@ -1,0 +1,5 @@
+#include "kernels/cpu/simd_avx512.h"
+
+#include "kernels/cpu/attention_rows.h"
+
+const struct attention_kernel attention_avx512 = ATTENTION_KERNEL;
