@@ -169,8 +169,9 @@ int merge_add_text(struct tokenizer *t, long *cap, struct text a, struct text b,
 	if (joined != small)
 		free(joined);
 	if (ia < 0 || ib < 0 || to < 0)
-		return err_set(e, EX_DATAERR, "%s: merge %ld: \"%.40s\" and \"%.40s\": %s is not in the vocabulary", file,
-			       t->nmerge, a.s, b.s, ia < 0 ? "the first" : ib < 0 ? "the second" : "their union");
+		return err_set(e, EX_DATAERR, "%s: merge %ld: \"%.*s\" and \"%.*s\": %s is not in the vocabulary", file,
+			       t->nmerge, (int)(a.n < 40 ? a.n : 40), a.s, (int)(b.n < 40 ? b.n : 40), b.s,
+			       ia < 0 ? "the first" : ib < 0 ? "the second" : "their union");
 	merge_add(t, cap, ia, ib, to);
 	return 0;
 }
