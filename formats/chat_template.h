@@ -20,8 +20,8 @@
  * Deliberately beyond the sandbox: list.append and list.pop work, and the tests startswith and
  * endswith exist.  strftime_now() reads `date`, never the clock: the same input gives the same text.
  *
- * Bounds, all EX_DATAERR: 1 MiB of template, 200,000 nodes, nesting of 200 in the source and at
- * run time, 64 MiB of output, 256 MiB of values, 5,000,000 steps.
+ * Bounds, all EX_DATAERR: 1 MiB of template, 200,000 nodes, nesting of 200 in the source and
+ * of 1,000 at run time, 64 MiB of output, 256 MiB of values, 5,000,000 steps.
  *
  * Errors are EX_DATAERR and read "FILE:LINE: what"; raise_exception(m) gives "FILE:LINE: m".
  */
