@@ -88,7 +88,7 @@ struct digest recipe_digest(const struct recipe *r);
 
 /* The table's entry of a key as lines for a reader.  Unknown: EX_CONFIG with the nearest key. */
 int recipe_explain(struct str *out, const char *key, struct err *e) MUST_CHECK;
-enum recipe_format { RECIPE_TEXT, RECIPE_MDOC, RECIPE_TSV };
+enum recipe_format { RECIPE_TEXT, RECIPE_MDOC /* a whole page */, RECIPE_TSV };
 void recipe_print_table(FILE *f, enum recipe_format format);
 /* The line of the table that a dotted key means (aliases of v0.3 followed), or NULL. */
 const struct recipe_key *recipe_key_find(const char *key);

@@ -84,7 +84,7 @@ static void mdoc(FILE *f, const struct recipe_key *k, const char *section)
 	roff(f, k->path);
 	putc('\n', f);
 	roff(f, k->meaning);
-	fputs(".\n.br\n", f);
+	fputs(".\n.Pp\n", f);
 	roff(f, recipe_wanted(want, k));
 	fputs("; default ", f);
 	roff(f, k->def);
@@ -96,9 +96,19 @@ static void mdoc(FILE *f, const struct recipe_key *k, const char *section)
 	fputs(".\n", f);
 }
 
+static const char page_head[] =
+	".Dd December 2, 2026\n.Dt CAIRN-RECIPE-KEYS 5\n.Os\n.Sh NAME\n.Nm cairn-recipe-keys\n.Nd every key of a recipe\n"
+	".Sh DESCRIPTION\nThis page is made from the table that the programs read.\nWhat a recipe is and how it is loaded, "
+	"tells\n.Xr cairn-recipe 5 .\n.Pp\nA\n.Em used\nkey has an effect, a\n.Em noted\nkey is accepted and has none, "
+	"a\n.Em refused\nkey is an error unless it has its default.\nA\n.Sq *\nstands for any one name.\n.Sh KEYS\n";
+static const char page_tail[] = ".El\n.Sh SEE ALSO\n.Xr cairn-inspect 1 ,\n.Xr cairn-recipe 5\n";
+
 void recipe_print_table(FILE *f, enum recipe_format format)
 {
 	char last[64] = "";
+
+	if (format == RECIPE_MDOC)
+		fputs(page_head, f);
 
 	for (int i = 0; i < recipe_nkeys; i++) {
 		const struct recipe_key *k = &recipe_keys[i];
@@ -122,5 +132,5 @@ void recipe_print_table(FILE *f, enum recipe_format format)
 		snprintf(last, sizeof(last), "%s", section);
 	}
 	if (format == RECIPE_MDOC)
-		fputs(".El\n", f);
+		fputs(page_tail, f);
 }

@@ -268,7 +268,9 @@ struct chain {
 static char *beside(const char *path, const char *name)
 {
 	const char *slash = strrchr(path, '/');
-	return *name == '/' || !slash ? xstrdup(name) : xasprintf("%.*s/%s", (int)(slash - path), path, name);
+	if (*name == '/' || (!slash && strcmp(name, "-")))
+		return xstrdup(name);
+	return !slash ? xasprintf("./%s", name) : xasprintf("%.*s/%s", (int)(slash - path), path, name);
 }
 
 static struct node *read_chain(struct node_space *s, struct chain *c, const char *text, size_t len, struct err *e);
