@@ -145,6 +145,8 @@ layers:                         ## no folder includes one above or beside it
 	@! grep -rnE '#include "[a-z_]+\.h"' --include='*.[ch]' libcommon formats kernels tools
 bench: $(BENCHES)               ## measure the kernels here, beside the machine's peak
 	@for b in $^; do $$b; done
+docs: $(BUILD)/tests/libcommon/test_recipe_keys ## write the manual page of the recipe's keys from the table
+	$< --print >docs/cairn-recipe-keys.5
 clean:                          ## forget everything built
 	rm -rf $(BUILD) $(BIN)
 help:                           ## this list
@@ -152,6 +154,6 @@ help:                           ## this list
 
 Q   := $(if $(V),,@)
 say := @$(if $(V),:,printf '  %-5s %s\n')
-.PHONY: all tools setup check check-built unit layers bench clean help force
+.PHONY: all tools setup check check-built unit layers bench docs clean help force
 .SECONDARY:
 .DELETE_ON_ERROR:

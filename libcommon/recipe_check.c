@@ -2,23 +2,55 @@
 
 #include <float.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
-/* How many components of the pattern fit; -1: the place leaves it.  A place may be shorter or longer than the pattern. */
-static int fit(const char *pattern, const char *const *part, int n)
-{
-	int i = 0;
+/*
+ * The table as a tree of names, made once: looking at a key must not cost a walk through all of them, since a program has to start
+ * in a tenth of a second.
+ */
+struct name {
+	const char *text;
+	size_t len;
+	int row;                /* -1: only a section */
+	struct name *below, *next;
+};
 
-	for (; i < n; i++) {
-		size_t len = strcspn(pattern, ".");
-		if (!(len == 1 && *pattern == '*') && (strlen(part[i]) != len || memcmp(part[i], pattern, len)))
-			return -1;
-		pattern += len;
-		if (!*pattern)
-			return i + 1;
-		pattern++;
+static struct name *root_names;
+static pthread_once_t names_once = PTHREAD_ONCE_INIT;
+
+static struct name *child(struct name *first, const char *text, size_t len)
+{
+	while (first && (first->len != len || memcmp(first->text, text, len)))
+		first = first->next;
+	return first;
+}
+
+static void make_names(void)
+{
+	for (int i = 0; i < recipe_nkeys; i++) {
+		struct name **at = &root_names, *v = NULL;
+		for (const char *t = recipe_keys[i].path; *t; at = &v->below) {
+			size_t len = strcspn(t, ".");
+			v = child(*at, t, len);
+			if (!v) {
+				v = xcalloc(1, sizeof(*v));
+				*v = (struct name){ t, len, -1, NULL, *at };
+				*at = v;
+			}
+			t += len + (t[len] == '.');
+		}
+		if (v->row >= 0)
+			bug("%s is in the table twice", recipe_keys[i].path);
+		v->row = i;
 	}
-	return i;
+}
+
+/* The child of that name, else the one that stands for any. */
+static const struct name *step(const struct name *v, const char *part)
+{
+	struct name *first = v ? v->below : root_names, *next = child(first, part, strlen(part));
+	return next ? next : child(first, "*", 1);
 }
 
 static int components(const char *path)
@@ -43,28 +75,28 @@ static bool is_open(const struct recipe_key *k)
 const struct recipe_key *recipe_key_at(const char *const *part, int n)
 {
 	const struct recipe_key *best = NULL;
-	int most = 0;
+	const struct name *v = NULL;
 
-	for (int i = 0; i < recipe_nkeys; i++) {
-		const struct recipe_key *k = &recipe_keys[i];
-		int want = components(k->path);
-		if (want > n || fit(k->path, part, n) != want || (want < n && !is_open(k)))
-			continue;
-		/* A name written out wins over a `*`. */
-		if (want > most || (want == most && !strchr(k->path, '*') && strchr(best->path, '*'))) {
-			best = k;
-			most = want;
-		}
+	pthread_once(&names_once, make_names);
+	for (int i = 0; i < n; i++) {
+		v = step(v, part[i]);
+		if (!v)
+			break;
+		if (v->row >= 0 && (i == n - 1 || is_open(&recipe_keys[v->row])))
+			best = &recipe_keys[v->row];
 	}
 	return best;
 }
 
 bool recipe_is_section(const char *const *part, int n)
 {
-	for (int i = 0; i < recipe_nkeys; i++)
-		if (fit(recipe_keys[i].path, part, n) == n && components(recipe_keys[i].path) > n)
-			return true;
-	return false;
+	const struct name *v = NULL;
+
+	pthread_once(&names_once, make_names);
+	for (int i = 0; i < n; i++)
+		if (!(v = step(v, part[i])))
+			return false;
+	return v && v->below;
 }
 
 const struct recipe_key *recipe_key_find(const char *key)
