@@ -1,5 +1,6 @@
 /* Real tokenizers against the vectors that the reference engine made (CAIRN_SHARED/data/tokenizers). */
 #include "formats/tokenizer.h"
+#include "libcommon/file.h"
 #include "libcommon/json.h"
 #include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
@@ -165,6 +166,134 @@ static struct tokenizer *real(struct str *json, const char *folder)
 	return t;
 }
 
+/* -- the same vocabulary as a GGUF file has it ------------------------------------------------------------ */
+
+struct source {
+	struct tokenizer_source s;
+	const char **token, **merge;
+	size_t *token_len, *merge_len;
+	int *type;
+	struct str *joined;     /* merges, which the file may have as pairs */
+	struct arena pads;      /* spellings of ids that the vocabulary lacks */
+};
+
+static void put_token(struct source *g, long id, const struct json *text, int type)
+{
+	g->token[id] = text->text;
+	g->token_len[id] = text->n;
+	g->type[id] = type;
+}
+
+static void source_of(struct source *g, const struct json_doc *d)
+{
+	const struct json *vocab = json_path(&d->root, "model.vocab"), *merges = json_path(&d->root, "model.merges");
+	const struct json *added = json_get(&d->root, "added_tokens");
+	long most = (long)(vocab->n + added->n) + 4096, n = 0;
+
+	*g = (struct source){ .s = TOKENIZER_SOURCE_INIT };
+	g->token = xcalloc((size_t)most, sizeof(*g->token));
+	g->token_len = xcalloc((size_t)most, sizeof(*g->token_len));
+	g->type = xcalloc((size_t)most, sizeof(*g->type));
+	for (long i = 0; i < most; i++) {
+		char *name = xasprintf("[PAD%ld]", i);
+
+		g->token[i] = arena_strndup(&g->pads, name, strlen(name));
+		g->token_len[i] = strlen(name);
+		g->type[i] = 5;
+		free(name);
+	}
+	for (size_t i = 0; i < vocab->n; i++) {
+		struct json key = { .text = vocab->member[i].key, .n = vocab->member[i].keylen };
+		long id = atol(vocab->member[i].value.text);
+
+		put_token(g, id, &key, 1);
+		n = id >= n ? id + 1 : n;
+	}
+	for (size_t i = 0; i < added->n; i++) {
+		long id = atol(json_get(&added->item[i], "id")->text);
+
+		put_token(g, id, json_get(&added->item[i], "content"), json_is(json_get(&added->item[i], "special"), JSON_TRUE) ? 3 : 4);
+		n = id >= n ? id + 1 : n;
+	}
+	g->merge = xcalloc(merges->n, sizeof(*g->merge));
+	g->merge_len = xcalloc(merges->n, sizeof(*g->merge_len));
+	g->joined = xcalloc(merges->n, sizeof(*g->joined));
+	for (size_t i = 0; i < merges->n; i++) {
+		const struct json *m = &merges->item[i];
+
+		if (json_is(m, JSON_STRING)) {
+			str_add(&g->joined[i], m->text, m->n);
+		} else {
+			str_add(&g->joined[i], m->item[0].text, m->item[0].n);
+			str_putc(&g->joined[i], ' ');
+			str_add(&g->joined[i], m->item[1].text, m->item[1].n);
+		}
+		g->merge[i] = g->joined[i].s;
+		g->merge_len[i] = g->joined[i].len;
+	}
+	g->s.model = "gpt2";
+	g->s.n = n;
+	g->s.tokens = g->token;
+	g->s.token_len = g->token_len;
+	g->s.token_type = g->type;
+	g->s.merges = g->merge;
+	g->s.merge_len = g->merge_len;
+	g->s.nmerges = (long)merges->n;
+}
+
+/* For check_written_tokenizers.py. */
+static void keep(const char *folder, const char *end, const struct str *text)
+{
+	const char *out = getenv("TOKENIZER_OUT");
+	char *path = xasprintf("%s/%s.gguf.%s", out ? out : "", folder, end);
+	struct err e = ERR_INIT;
+
+	if (out && file_write(path, text->s, text->len, &e))
+		die_err(&e);
+	free(path);
+}
+
+static void source_release(struct source *g)
+{
+	for (long i = 0; i < g->s.nmerges; i++)
+		str_release(&g->joined[i]);
+	arena_release(&g->pads);
+	free(g->joined);
+	free(g->merge);
+	free(g->merge_len);
+	free(g->token);
+	free(g->token_len);
+	free(g->type);
+}
+
+/* No normaliser and no flags of added tokens are in such a file: the name of its pre-tokeniser must be enough. */
+static void gguf(const struct str *json, const char *folder, const char *pre)
+{
+	struct json_doc d;
+	struct source g;
+	struct tokenizer *t;
+	struct err e = ERR_INIT;
+	struct str out = { 0 }, config = { 0 };
+
+	if (json_parse(&d, json->s, json->len, "tokenizer.json", 1, &e))
+		die_err(&e);
+	source_of(&g, &d);
+	g.s.pre = pre;
+	if (tokenizer_from_source(&t, &g.s, "source", &e))
+		die_err(&e);
+	printf("# %s as a GGUF file of pre %s has it\n", folder, pre);
+	vectors(t, folder);
+	if (tokenizer_write_json(t, &out, &config, &e))
+		die_err(&e);
+	keep(folder, "json", &out);
+	keep(folder, "config.json", &config);
+	str_release(&out);
+	str_release(&config);
+	tokenizer_free(t);
+	source_release(&g);
+	json_release(&d);
+}
+
 /* Replace the first `from` after `after` in *s. */
 static void edit(struct str *s, const char *after, const char *from, size_t from_n, const char *to)
 {
@@ -291,10 +420,13 @@ int main(void)
 	tokenizer_free(t);
 	smol(&q, false);
 	smol(&q, true);
+	gguf(&q, "qwen3", "qwen2");
 	t = real(&g, "gptoss");
+	gguf(&g, "gptoss", "gpt-4o");
 	gptoss(t);
 	tokenizer_free(t);
 	t = real(&d, "deepseek_v3");
+	gguf(&d, "deepseek_v3", "deepseek-v3");
 	deepseek(t);
 	tokenizer_free(t);
 	str_release(&q);
