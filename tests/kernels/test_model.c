@@ -161,10 +161,19 @@ static void check_gradients(struct model *m, const struct recorded *r, const cha
 	pass_free(p);
 }
 
+/* From the recorded gradients: the first step divides each by its own size, which makes the noise of a tiny one large. */
 static void check_step(struct model *m, const struct recorded *r, const char *name)
 {
-	double norm = model_grad_norm(m), worst = 0;
+	double norm = (double)*find(r, "grad_norm", 1), worst = 0;
 	struct adamw h = { 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, (float)(norm > 1 ? 1 / (norm + 1e-6) : 1) };
+
+	for (long i = 0; i < m->table.n; i++) {
+		char *key = xasprintf("grad.%s", m->table.p[i].name);
+		long n = count(m->table.p + i);
+
+		memcpy(m->w[i].grad, find(r, key, n), (size_t)n * 4);
+		free(key);
+	}
 
 	h.bias1 = (float)(1 - 0.9);
 	h.bias2 = (float)(1 - 0.95);
@@ -176,7 +185,7 @@ static void check_step(struct model *m, const struct recorded *r, const char *na
 		worst = fmax(worst, distance(m->w[i].master, find(r, key, n), n, 1e-3));
 		free(key);
 	}
-	ok(worst < 1e-5, "%s: weights after one AdamW step: %.2g", name, worst);
+	ok(worst < 1e-6, "%s: weights after one AdamW step: %.2g", name, worst);
 }
 
 static void parity(const char *name)
