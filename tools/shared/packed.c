@@ -1,0 +1,142 @@
+#include "tools/shared/packed.h"
+
+#include "libcommon/progress.h"
+#include "libcommon/xalloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static long longest(const struct sequence *q, long n)
+{
+	long most = 1;
+
+	for (long i = 0; i < n; i++)
+		if (q[i].n > most)
+			most = q[i].n;
+	return most;
+}
+
+void packed_plan(struct bins *b, const struct sequence *q, long n, const struct recipe *r, enum packed_for what)
+{
+	bool train = what == PACKED_TRAIN, on = recipe_bool(r, "policy.sequence_packing.enabled");
+	long capacity, *length = xmalloc((size_t)n * sizeof(long)), most = longest(q, n);
+	int how = on ? packing_find(recipe_str(r, "policy.sequence_packing.algorithm")) : PACK_CONCATENATIVE;
+	struct err e = ERR_INIT;
+
+	if (how < 0)
+		die(EX_CONFIG, "%s: policy.sequence_packing.algorithm: found %s, wanted concatenative, first_fit_decreasing or"
+		    " modified_first_fit_decreasing", recipe_where(r, "policy.sequence_packing.algorithm"),
+		    recipe_str(r, "policy.sequence_packing.algorithm"));
+	if (on)
+		capacity = recipe_int(r, train ? "policy.sequence_packing.train_mb_tokens"
+					       : "policy.sequence_packing.logprob_mb_tokens");
+	else
+		capacity = most * recipe_int(r, train ? "policy.train_micro_batch_size" : "policy.logprob_batch_size");
+	if (capacity < most)
+		capacity = most;
+	for (long i = 0; i < n; i++)
+		length[i] = q[i].n;
+	if (pack(b, length, n, capacity, (enum packing)how, &e))
+		die_err(&e);
+	free(length);
+}
+
+long packed_rows(const struct bins *b, const struct sequence *q)
+{
+	long most = 1;
+
+	for (long k = 0; k < b->n; k++) {
+		long rows = 0;
+
+		for (long i = b->first[k]; i < b->first[k + 1]; i++)
+			rows += q[b->item[i]].n;
+		if (rows > most)
+			most = rows;
+	}
+	return most;
+}
+
+static void targets(int *target, const struct sequence *s)
+{
+	for (long r = 0; r < s->n; r++) {
+		long next = r + 1 - s->prompt;
+
+		target[r] = r + 1 < s->n && next >= 0 && (!s->mask || s->mask[next]) ? s->ids[r + 1] : -1;
+	}
+}
+
+void packed_batch(struct packed *p, const struct sequence *q, const struct bins *b, long bin)
+{
+	long nseq = b->first[bin + 1] - b->first[bin], rows = 0;
+
+	for (long i = 0; i < nseq; i++)
+		rows += q[b->item[b->first[bin] + i]].n;
+	if (rows > p->cap_rows || nseq > p->cap_seq) {
+		p->cap_rows = rows > p->cap_rows ? rows : p->cap_rows;
+		p->cap_seq = nseq > p->cap_seq ? nseq : p->cap_seq;
+		p->ids = xrealloc_array(p->ids, (size_t)p->cap_rows, sizeof(int));
+		p->target = xrealloc_array(p->target, (size_t)p->cap_rows, sizeof(int));
+		p->cu = xrealloc_array(p->cu, (size_t)p->cap_seq + 1, sizeof(long));
+	}
+	p->cu[0] = 0;
+	for (long i = 0; i < nseq; i++) {
+		const struct sequence *s = q + b->item[b->first[bin] + i];
+
+		memcpy(p->ids + p->cu[i], s->ids, (size_t)s->n * sizeof(int));
+		targets(p->target + p->cu[i], s);
+		p->cu[i + 1] = p->cu[i] + s->n;
+	}
+	p->batch = (struct batch){ rows, p->ids, nseq, p->cu };
+}
+
+void packed_release(struct packed *p)
+{
+	free(p->ids);
+	free(p->target);
+	free(p->cu);
+	memset(p, 0, sizeof(*p));
+}
+
+/* The first token of a sequence without prompt has nothing before it. */
+static void hand_out(float *out, const float *rows, const struct sequence *s)
+{
+	for (long t = 0; t < s->n - s->prompt; t++)
+		out[t] = s->prompt + t > 0 ? rows[s->prompt + t - 1] : __builtin_nanf("");
+}
+
+void packed_logprobs(struct model *m, float *const *lp, float *const *entropy, const struct sequence *q, long n,
+		     const struct recipe *r, float temperature, const char *what)
+{
+	struct bins bins;
+	struct packed b = { 0 };
+	struct progress show = { 0 };
+	struct pass *p;
+	float *row, *ent;
+	long rows;
+
+	packed_plan(&bins, q, n, r, PACKED_LOGPROB);
+	rows = packed_rows(&bins, q);
+	p = pass_new(m, rows, false, false);
+	row = xmalloc((size_t)rows * sizeof(float));
+	ent = xmalloc((size_t)rows * sizeof(float));
+	progress_start(&show, what, (double)n, "sequences");
+	for (long k = 0; k < bins.n; k++) {
+		packed_batch(&b, q, &bins, k);
+		pass_forward(p, &b.batch);
+		pass_logprobs(p, row, entropy ? ent : NULL, b.target, temperature);
+		for (long i = 0; i < b.batch.nseq; i++) {
+			long s = bins.item[bins.first[k] + i];
+
+			hand_out(lp[s], row + b.cu[i], q + s);
+			if (entropy && entropy[s])
+				hand_out(entropy[s], ent + b.cu[i], q + s);
+		}
+		progress_add(&show, (double)b.batch.nseq);
+	}
+	progress_end(&show);
+	free(row);
+	free(ent);
+	pass_free(p);
+	packed_release(&b);
+	bins_release(&bins);
+}
