@@ -215,6 +215,10 @@ static struct step *step_with(struct tokenizer *t, struct steps *l, enum step_ki
 	return s;
 }
 
+/*
+ * The blank goes in front of every stretch of text between control tokens, as llama.cpp and the tokenizer.json files of
+ * Llama 2 have it: what follows a BOS that a template wrote is encoded as if the text began there.
+ */
 static int spm_steps(struct tokenizer *t, bool prefix, const char *file, struct err *e)
 {
 	struct step *strip;

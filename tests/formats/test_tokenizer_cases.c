@@ -296,7 +296,7 @@ static void gguf_llama(void)
 		die_err(&e);
 	is_str(ids(b, t, "ab", 0), "10", "llama: the highest score that can be reached");
 	is_str(ids(b, t, "abc", TOK_SPECIALS), "1 3 9", "llama: bc (-2) before ab (-3), then abc; BOS");
-	is_str(ids(b, t, "a</s>", 0), "3 4 2", "llama: control tokens");
+	is_str(ids(b, t, "a</s>b", 0), "3 4 2 3 5", "llama: control tokens, and a blank in front of what follows");
 	is_str(ids(b, t, "\xc3\xa9", 0), "3 0", "llama: no bytes for it, so unknown (256 are wanted)");
 	tokenizer_free(t);
 	s.scores = NULL;
