@@ -180,7 +180,8 @@ static struct state state_of(const struct attention_plan *a, long rows, int thre
 }
 
 /* `n` rows from row r on against the first nkeys keys of a page. */
-static void attend(const struct attention_plan *a, struct state *s, long r, long n, int nkeys, const uint32_t *page)
+static void attend(const struct attention_plan *a, struct state *s, long r, long n, int nkeys, const uint32_t *page,
+		   const uint32_t *next)
 {
 	const uint32_t *v = page + a->key_words;
 	long left = a->form == WEIGHT_WIDE ? 8 : 4, line = (nkeys + LINE - 1) / LINE * LINE;
@@ -191,7 +192,7 @@ static void attend(const struct attention_plan *a, struct state *s, long r, long
 		a->rows->softmax(s->s + i * ATTENTION_TILE, nkeys, a->c, s->m + i, s->l + i * LINE, s->o + i * a->width,
 				 a->width, a->form);
 	attention_product(a, s->o + r * a->width, a->width, s->s + r * ATTENTION_TILE, ATTENTION_TILE * 4, left, v,
-			  a->width, nkeys, n, a->width, false, v + a->value_words);
+			  a->width, nkeys, n, a->width, false, next);
 }
 
 static void begin_split(const struct attention_plan *a, struct state *s, long rows)
@@ -241,15 +242,16 @@ static void attend_split(const struct attention_plan *a, const struct query_tile
 
 	begin_split(a, s, t->n * g);
 	for (long k = first; k < first + ATTENTION_SPLIT && k <= last; k += ATTENTION_TILE) {
-		const uint32_t *page = (const uint32_t *)t->page[k / ATTENTION_TILE] +
-			kv_head * (a->key_words + a->value_words);
+		long in_page = kv_head * (a->key_words + a->value_words), more = k + ATTENTION_TILE <= last;
+		const uint32_t *page = (const uint32_t *)t->page[k / ATTENTION_TILE] + in_page;
+		const uint32_t *next = (const uint32_t *)t->page[k / ATTENTION_TILE + more] + in_page;
 
 		if (k + ATTENTION_TILE <= t->position + 1) {
-			attend(a, s, 0, t->n * g, ATTENTION_TILE, page);
+			attend(a, s, 0, t->n * g, ATTENTION_TILE, page, next);
 			continue;
 		}
 		for (long i = 0; i < t->n; i++)
-			attend(a, s, i * g, g, (int)(t->position + i + 1 - k), page);
+			attend(a, s, i * g, g, (int)(t->position + i + 1 - k), page, next);
 	}
 	end_split(a, s, t->n * g, split == 0);
 }

@@ -6,8 +6,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/linear_kernel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cpu/slab.h"
 #include "libcommon/pool.h"
-#include "libcommon/xalloc.h"
 
 struct packing {
 	struct matrix *w;
@@ -31,10 +31,10 @@ void matrix_init_cpu(struct matrix *w, enum dtype t, long n, long k, long chunks
 		bug("a matrix of %s [%ld, %ld] in %ld chunks", dtype_name(t), n, k, chunks);
 	*w = (struct matrix){ .t = t, .n = n, .k = k, .chunks = chunks, .backward = backward };
 	w->fwd_bytes = packed_bytes(n, chunks * steps_of(k / chunks, t));
-	w->fwd = big_alloc(w->fwd_bytes, "a matrix");
+	w->fwd = slab_alloc(w->fwd_bytes);
 	if (backward) {
 		w->bwd_bytes = packed_bytes(k, steps_of(n, t));
-		w->bwd = big_alloc(w->bwd_bytes, "a matrix's backward form");
+		w->bwd = slab_alloc(w->bwd_bytes);
 	}
 }
 
@@ -69,8 +69,8 @@ void matrix_load_cpu(struct matrix *w, const void *rows)
 
 void matrix_release_cpu(struct matrix *w)
 {
-	big_free(w->fwd);
-	big_free(w->bwd);
+	slab_free(w->fwd);
+	slab_free(w->bwd);
 	memset(w, 0, sizeof(*w));
 }
 
