@@ -190,7 +190,7 @@ static void attend(const struct attention_plan *a, struct state *s, long r, long
 			  left, page, ATTENTION_TILE, a->d, n, line, true, v);
 	for (long i = r; i < r + n; i++)
 		a->rows->softmax(s->s + i * ATTENTION_TILE, nkeys, a->c, s->m + i, s->l + i * LINE, s->o + i * a->width,
-				 a->width, a->form);
+				 a->width, a->t == DTYPE_BF16);
 	attention_product(a, s->o + r * a->width, a->width, s->s + r * ATTENTION_TILE, ATTENTION_TILE * 4, left, v,
 			  a->width, nkeys, n, a->width, false, next);
 }

@@ -1,5 +1,7 @@
 #include "kernels/cpu/simd_avx2.h"
 
+#include "kernels/cpu/bf16_wide.h"
+
 #include "kernels/cpu/attention_rows.h"
 
 const struct attention_kernel attention_avx2 = ATTENTION_KERNEL;

@@ -152,40 +152,31 @@ static void weights(const struct bwd *b, float *p, float *ds, const struct row_t
 }
 
 /* dq [rows, width] += ds k */
-static void add_dq(const struct bwd *b, float *dq, float *ds, const struct key_tile *k, uint16_t *low)
+static void add_dq(const struct bwd *b, float *dq, const float *ds, const struct key_tile *k)
 {
 	const struct attention_plan *a = &b->plan;
 
-	if (a->form == WEIGHT_PAIRS) {
-		a->linear->finish(low, DTYPE_BF16, ds, NULL, DTYPE_BF16, b->rows * ATTENTION_TILE, false);
-		attention_product(a, dq, a->width, low, ATTENTION_TILE * 2, 4, k->k_words, a->width, ATTENTION_TILE,
-				  b->rows, a->width, false, k->k_words);
-		return;
-	}
-	attention_product(a, dq, a->width, ds, ATTENTION_TILE * 4, a->t == DTYPE_BF16 ? 8 : 4, k->k_words, a->width,
+	attention_product(a, dq, a->width, ds, ATTENTION_TILE * 4, a->form == WEIGHT_WIDE ? 8 : 4, k->k_words, a->width,
 			  ATTENTION_TILE, b->rows, a->width, false, k->k_words);
 }
 
 /* y [64 keys, width] += w^T x, w [rows, 64], x the words of the rows */
-static void add_across(const struct bwd *b, float *y, const float *w, const uint32_t *x, uint16_t *low, uint32_t *pairs)
+static void add_across(const struct bwd *b, float *y, const float *w, const uint32_t *x, uint32_t *pairs)
 {
 	const struct attention_plan *a = &b->plan;
+	const void *left = w;
 
 	if (a->form == WEIGHT_PAIRS) {
-		a->linear->finish(low, DTYPE_BF16, w, NULL, DTYPE_BF16, b->rows * ATTENTION_TILE, false);
-		pack_columns(pairs, ATTENTION_TILE, low, ATTENTION_TILE, ATTENTION_TILE, b->rows, DTYPE_BF16);
-		attention_product(a, y, a->width, pairs, 4, ATTENTION_TILE * 4, x, a->width, b->rows, ATTENTION_TILE,
-				  a->width, false, x);
-		return;
+		pack_columns(pairs, ATTENTION_TILE, w, 2 * ATTENTION_TILE, ATTENTION_TILE, b->rows, DTYPE_BF16);
+		left = pairs;
 	}
-	attention_product(a, y, a->width, w, 4, ATTENTION_TILE * (a->t == DTYPE_BF16 ? 8 : 4), x, a->width, b->rows,
+	attention_product(a, y, a->width, left, 4, ATTENTION_TILE * (a->form == WEIGHT_WIDE ? 8 : 4), x, a->width, b->rows,
 			  ATTENTION_TILE, a->width, false, x);
 }
 
 struct work {
 	float *p, *ds, *a, *b;
 	uint32_t *pairs;
-	uint16_t *low;
 };
 
 static struct work work_of(const struct bwd *b, int thread)
@@ -193,8 +184,7 @@ static struct work work_of(const struct bwd *b, int thread)
 	long tile = b->rows * ATTENTION_TILE, acc = (b->rows > ATTENTION_TILE ? b->rows : ATTENTION_TILE) * b->plan.width;
 	float *f = scratch(SCRATCH_ROWS, thread, (size_t)(3 * tile + 2 * acc) * 4);
 
-	return (struct work){ f, f + tile, f + 3 * tile, f + 3 * tile + acc, (uint32_t *)(void *)(f + 2 * tile),
-			      (uint16_t *)(void *)(f + 2 * tile + tile / 2) };
+	return (struct work){ f, f + tile, f + 3 * tile, f + 3 * tile + acc, (uint32_t *)(void *)(f + 2 * tile) };
 }
 
 static void dq_part(void *arg, long part, int thread)
@@ -212,7 +202,7 @@ static void dq_part(void *arg, long part, int thread)
 		struct key_tile k = key_tile(b, s->key_tile + i, kv_head);
 
 		weights(b, w.p, w.ds, &r, &k, index, i);
-		add_dq(b, w.a, w.ds, &k, w.low);
+		add_dq(b, w.a, w.ds, &k);
 	}
 	for (long i = 0; i < POSITIONS * g && p0 + i / g < s->n; i++)
 		a->linear->finish(b->dq + ((s->first + p0 + i / g) * a->heads + kv_head * g + i % g) * a->d * size_of(b),
@@ -235,8 +225,8 @@ static void dkv_part(void *arg, long part, int thread)
 		struct row_tile r = row_tile(b, s->row_tile + i, kv_head);
 
 		weights(b, w.p, w.ds, &r, &k, i, index);
-		add_across(b, w.a, w.ds, r.q_words, w.low, w.pairs);
-		add_across(b, w.b, w.p, r.dout_words, w.low, w.pairs);
+		add_across(b, w.a, w.ds, r.q_words, w.pairs);
+		add_across(b, w.b, w.p, r.dout_words, w.pairs);
 	}
 	for (long i = 0; i < ATTENTION_TILE && p0 + i < s->n; i++) {
 		long to = ((s->first + p0 + i) * a->kv_heads + kv_head) * a->d * size_of(b);

@@ -11,22 +11,23 @@
 #include "kernels/cpu/linear_kernel.h"
 #include "kernels/ops.h"
 
-/* Scores become the left operand of a tile, in place: floats (rounded to bf16 if so), or bf16 where there are pairs. */
+/* How bf16 left operands lie: as they are where the kernel has pairs, else widened to floats. */
 enum weight_form { WEIGHT_F32, WEIGHT_WIDE, WEIGHT_PAIRS };
 
+/* Rows of 64 become left operands in place, 256 bytes apart: floats, or 64 bf16 at the front where there are pairs. */
 struct attention_kernel {
 	/*
 	 * One row of scores s[64] against a tile of keys, of which the first nkeys count:  m' = max(m, s);
 	 * s = 2^(c (s - m'));  l (16 lanes) and o (width) scaled by 2^(c (m - m')), and s added to l.
 	 */
-	void (*softmax)(float *s, int nkeys, float c, float *m, float *l, float *o, long width, enum weight_form form);
+	void (*softmax)(float *s, int nkeys, float c, float *m, float *l, float *o, long width, bool bf16);
 	/* Join (m, l, o) of a later split to those of the earlier ones; l is one number here. */
 	void (*merge)(float *m, float *l, float *o, float m1, float l1, const float *o1, float c, long width);
-	/* p = 2^(c s - lse2), ds = p (dp - delta) scale, zero from nkeys on, both rounded to bf16 if so.  64 each. */
+	/* p = 2^(c s - lse2), ds = p (dp - delta) scale, zero from nkeys on.  64 each. */
 	void (*backward)(float *p, float *ds, int nkeys, float c, float lse2, float delta, float scale, bool bf16);
 };
 
-extern const struct attention_kernel attention_portable, attention_avx2, attention_avx512;
+extern const struct attention_kernel attention_portable, attention_avx2, attention_avx512, attention_avx512bf16;
 
 /* The sizes that follow from a shape and a type. */
 struct attention_plan {

@@ -1,4 +1,4 @@
-/* The functions of attention_kernel.h over the vectors of one simd_*.h. */
+/* The functions of attention_kernel.h over the vectors of one simd_*.h and the BF16 operands of one bf16_*.h. */
 
 #include "kernels/cpu/attention_kernel.h"
 
@@ -6,40 +6,17 @@
 
 enum { VECTORS = ATTENTION_TILE / LANES, LINE_VECTORS = LINE / LANES };
 
-static float round_bf16(float f)
-{
-	return bf16_to_f32(f32_to_bf16(f));
-}
-
-static void put_weights(float *s, enum weight_form form)
-{
-	uint16_t low[ATTENTION_TILE];
-
-	if (form == WEIGHT_WIDE)
-		for (int j = 0; j < ATTENTION_TILE; j++)
-			s[j] = round_bf16(s[j]);
-	if (form == WEIGHT_PAIRS) {
-		for (int j = 0; j < ATTENTION_TILE; j++)
-			low[j] = f32_to_bf16(s[j]);
-		memcpy(s, low, sizeof(low));
-	}
-}
-
 /* The largest of s and m; a NaN in s is passed over here and makes itself felt in the weights. */
 INLINE float row_max(const float *s, float m)
 {
-	float lane[LANES];
 	vf top = vf_set(m);
 
 	for (int j = 0; j < VECTORS; j++)
 		top = vf_max(vf_load(s + j * LANES), top);
-	vf_store(lane, top);
-	for (int j = 0; j < LANES; j++)
-		m = lane[j] > m ? lane[j] : m;
-	return m;
+	return vf_top(top);
 }
 
-static void softmax(float *s, int nkeys, float c, float *m, float *l, float *o, long width, enum weight_form form)
+static void softmax(float *s, int nkeys, float c, float *m, float *l, float *o, long width, bool bf16)
 {
 	float is;
 	vf mc, alpha, sum[LINE_VECTORS];
@@ -59,7 +36,8 @@ static void softmax(float *s, int nkeys, float c, float *m, float *l, float *o, 
 	}
 	for (int i = 0; i < LINE_VECTORS; i++)
 		vf_store(l + i * LANES, sum[i]);
-	put_weights(s, form);
+	if (bf16)
+		bf16_left(s, ATTENTION_TILE);
 	if (is != *m)
 		for (long i = 0; i < width; i += LANES)
 			vf_store(o + i, vf_mul(vf_load(o + i), alpha));
@@ -91,10 +69,8 @@ static void backward(float *p, float *ds, int nkeys, float c, float lse2, float 
 		p[j] = ds[j] = 0;
 	if (!bf16)
 		return;
-	for (int j = 0; j < ATTENTION_TILE; j++) {
-		p[j] = round_bf16(p[j]);
-		ds[j] = round_bf16(ds[j]);
-	}
+	bf16_left(p, ATTENTION_TILE);
+	bf16_left(ds, ATTENTION_TILE);
 }
 
 #define ATTENTION_KERNEL { .softmax = softmax, .merge = merge, .backward = backward }

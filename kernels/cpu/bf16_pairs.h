@@ -27,6 +27,16 @@ INLINE void bf16_step(vf c[8][4], const int mr, const int nv, const char *x, lon
 	bf16_words(c, mr, nv, x, rs, w, 0);
 }
 
+/* n floats, in place, to a left operand: n bf16 at the front. */
+INLINE void bf16_left(float *x, const int n)
+{
+	for (int i = 0; i < n; i += 2 * LANES) {
+		__m512bh pair = _mm512_cvtne2ps_pbh(vf_load(x + i + LANES), vf_load(x + i));
+
+		_mm512_storeu_si512(x + i / 2, (__m512i)pair);
+	}
+}
+
 INLINE void bf16_last(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w)
 {
 	bf16_words(c, mr, nv, x, rs, w, 1);

@@ -3,6 +3,8 @@
 
 /* A BF16 step without bf16 instructions: x is widened beforehand, w here; the even k first, then the odd one. */
 
+#include "libcommon/tensor.h"
+
 enum { BF16_PAIRS = 0 };
 
 INLINE void bf16_half(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w, const int high)
@@ -24,6 +26,13 @@ INLINE void bf16_step(vf c[8][4], const int mr, const int nv, const char *x, lon
 {
 	bf16_half(c, mr, nv, x, rs, w, 0);
 	bf16_half(c, mr, nv, x + ks / 2, rs, w, 1);
+}
+
+/* n floats, in place, to a left operand: floats that bf16 can hold. */
+INLINE void bf16_left(float *x, const int n)
+{
+	for (int i = 0; i < n; i++)
+		x[i] = bf16_to_f32(f32_to_bf16(x[i]));
 }
 
 INLINE void bf16_last(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w)

@@ -33,7 +33,7 @@ const struct linear_kernel *isa_linear(enum isa i)
 const struct attention_kernel *isa_attention(enum isa i)
 {
 	static const struct attention_kernel *const of[ISA_COUNT] = {
-		&attention_portable, &attention_avx2, &attention_avx512, &attention_avx512,
+		&attention_portable, &attention_avx2, &attention_avx512, &attention_avx512bf16,
 	};
 
 	return of[i];

@@ -124,7 +124,7 @@ static void panel_steps(const struct grid *g, const struct piece *q, const struc
 		int odd = per == 2 && (g->chunk_k & 1) && s + steps == g->chunk_steps;
 		struct tile_args a = {
 			.ldy = ldy, .rs = v->rs, .ks = v->ks, .w = w + s * width, .ldw = width, .steps = steps - odd,
-			.odd = odd, .cols = width, .zero = s == 0 && p->how != PRODUCT_CONTINUE, .by = 4 * width / tiles,
+			.odd = odd, .cols = width, .zero = s == 0 && p->how != PRODUCT_CONTINUE, .by = rows == 1 ? 0 : 4 * width / tiles,
 		};
 
 		for (long i = 0; i < tiles; i++) {

@@ -33,7 +33,7 @@ INLINE void tile(const int mr, const int nv, const int bf16, const struct tile_a
 			c[i][j] = t->zero ? vf_set(0) : vf_load(y + i * ldy + LANES * j);
 	for (long p = t->steps; p > 0; p--, x += ks, w += ldw, ahead += by) {
 		UNROLL for (int j = 0; j < nv * LANES; j += 16)
-			__builtin_prefetch(ahead + 4 * j);
+			__builtin_prefetch(ahead + 4 * j, 0, 2);
 		if (bf16)
 			bf16_step(c, mr, nv, x, rs, ks, w);
 		else

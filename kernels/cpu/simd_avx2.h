@@ -19,6 +19,15 @@ INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+
+INLINE float vf_top(vf v)
+{
+	__m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+	m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+	return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
 INLINE vw vw_load(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 INLINE vf vf_low(vw v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
 INLINE vf vf_high(vw v) { return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000))); }

@@ -19,6 +19,7 @@ INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE float vf_top(vf v) { return _mm512_reduce_max_ps(v); }
 INLINE vw vw_load(const uint32_t *p) { return _mm512_loadu_si512(p); }
 INLINE vf vf_low(vw v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
 INLINE vf vf_high(vw v) { return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000))); }

@@ -24,6 +24,13 @@ INLINE vf vf_high(vw v) { return (vf)(v & 0xffff0000u); }
 INLINE vf vf_pick(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)no & ~mask)); }
 INLINE vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); }      /* b where either is NaN */
 
+INLINE float vf_top(vf v)
+{
+	float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
+
+	return a > b ? a : b;
+}
+
 /* 2^t: exactly 1 at 0, exactly 0 below -126 and at -inf, NaN at NaN. */
 INLINE vf vf_exp2(vf t)
 {
