@@ -1,4 +1,4 @@
-#include "formats/tokenizer_parts.h"
+#include "formats/tokenizer_stages.h"
 
 #include <limits.h>
 #include <stdlib.h>

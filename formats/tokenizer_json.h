@@ -3,7 +3,7 @@
 
 /* The parts of reading tokenizer.json; for formats/tokenizer_json*.c only. */
 
-#include "formats/tokenizer_parts.h"
+#include "formats/tokenizer_stages.h"
 #include "libcommon/json.h"
 
 /* Messages; all return -1. */

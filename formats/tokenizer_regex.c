@@ -1,4 +1,4 @@
-#include "formats/tokenizer_parts.h"
+#include "formats/tokenizer_stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +20,10 @@ const char PUNCTUATION_PATTERN[] = "[\\p{P}$+<=>^`|~]";
 #define SPACES "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 /*
- * The limit of steps for one place where a match may begin.  A pattern that really splits text needs about one step for a
- * character; (a+)+$ and its kind need 2^n.
+ * The limit of steps for one place where a match may begin: this, and four for each byte of text.  A pattern that really
+ * splits text needs about one step for a character; (a+)+$ and its kind need 2^n.
  */
-enum { STEPS_LIMIT = 4000000, STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20, HEAP_KIB = 64 << 10 };
+enum { STEPS_LIMIT = 4000000, STEPS_A_BYTE = 4, LONG_TEXT = 1 << 18, STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20, HEAP_KIB = 64 << 10 };
 
 struct pattern {
 	pcre2_code *code;
@@ -34,6 +34,7 @@ struct matcher {
 	pcre2_match_data *data;
 	pcre2_match_context *context;
 	pcre2_jit_stack *stack;
+	uint32_t limit;
 };
 
 static int translate(struct str *out, const char *s, size_t n, const char *file, struct err *e)
@@ -87,6 +88,7 @@ int pattern_new(struct pattern **out, const char *regex, size_t n, const char *f
 	struct pattern *p;
 	PCRE2_SIZE at;
 	char why[160];
+	uint32_t backrefs = 0;
 	int code;
 
 	if (n > TOK_MAX_PATTERN)
@@ -104,6 +106,11 @@ int pattern_new(struct pattern **out, const char *regex, size_t n, const char *f
 		pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof(why));
 		pattern_free(p);
 		return err_set(e, EX_DATAERR, "%s: pattern %.60s: %s", file, regex, why);
+	}
+	pcre2_pattern_info(p->code, PCRE2_INFO_BACKREFMAX, &backrefs);
+	if (backrefs) { /* their cost is not counted in steps, and no tokenizer has them */
+		pattern_free(p);
+		return err_set(e, EX_UNAVAILABLE, "%s: pattern %.60s: a back reference is not built", file, regex);
 	}
 	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without it pcre2_match() interprets, with the same matches */
 	*out = p;
@@ -127,7 +134,6 @@ static struct matcher *matcher_new(void)
 	m->context = pcre2_match_context_create(NULL);
 	if (!m->data || !m->context)
 		die(EX_UNAVAILABLE, "out of memory for matching patterns");
-	pcre2_set_match_limit(m->context, STEPS_LIMIT);
 	pcre2_set_heap_limit(m->context, HEAP_KIB);
 	return m;
 }
@@ -142,12 +148,23 @@ void matcher_release(struct matcher *m)
 	free(m);
 }
 
+static void set_limit(struct matcher *m, size_t n)
+{
+	uint32_t limit = STEPS_LIMIT + (n < LONG_TEXT ? 0 : STEPS_A_BYTE * (uint32_t)n);
+
+	if (m->limit == limit)
+		return;
+	m->limit = limit;
+	pcre2_set_match_limit(m->context, limit);
+}
+
 int pattern_find(const struct pattern *p, struct matcher **mp, const char *s, size_t n, size_t from, size_t *start, size_t *end,
 		 struct err *e)
 {
 	struct matcher *m = *mp ? *mp : (*mp = matcher_new());
 	int rc;
 
+	set_limit(m, n);
 again:
 	rc = pcre2_match(p->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
 	if (rc == PCRE2_ERROR_NOMATCH)
@@ -158,8 +175,8 @@ again:
 		goto again;
 	}
 	if (rc < 0)
-		return err_set(e, EX_DATAERR, "pattern %.60s: more than %d steps at byte %zu of a text of %zu", p->source,
-			       STEPS_LIMIT, from, n);
+		return err_set(e, EX_DATAERR, "pattern %.60s: more than %u steps at byte %zu of a text of %zu", p->source,
+			       m->limit, from, n);
 	*start = pcre2_get_ovector_pointer(m->data)[0];
 	*end = pcre2_get_ovector_pointer(m->data)[1];
 	/* \K within an assertion can leave a match that begins anywhere. */

@@ -369,6 +369,7 @@ static void bad_files(void)
 	expect_error(DIGITS(SPLIT("(")), EX_DATAERR, "a pattern that does not compile");
 	expect_error(DIGITS(SPLIT("")), EX_DATAERR, "an empty pattern");
 	expect_error(DIGITS(SPLIT("[a&&b]")), EX_UNAVAILABLE, "an intersection of classes");
+	expect_error(DIGITS(SPLIT("(a)\\\\1")), EX_UNAVAILABLE, "a back reference");
 	expect_error(DIGITS("{\"type\":\"Split\"}"), EX_DATAERR, "a Split without a pattern");
 	expect_error(DIGITS("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}"), EX_UNAVAILABLE,
 		     "a step after ByteLevel");
