@@ -16,6 +16,8 @@
  * A prompt that is a list of messages is accepted wherever a string is.  Keys given in the options
  * are wanted as they are and nothing is guessed.  Gold answers: after the last "####" of a GSM8K
  * rationale, commas dropped; the last \boxed{...} of a MATH solution; else the text as it stands.
+ * `instruction` with `input` beside it (Alpaca) is one prompt, the input after an empty line.  A row
+ * that begins with a system message keeps it, whatever system_prompt_file says.
  *
  *	struct dataset *d;
  *	dataset_open(&d, "train.jsonl", &(struct dataset_opts){ 0 }, &e);
