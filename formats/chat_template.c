@@ -31,7 +31,7 @@ int chat_template_parse(struct chat_template **out, const char *text, size_t n, 
 	return rc;
 }
 
-int chat_template_builtin(struct chat_template **t, const char *name, struct err *e)
+const char *chat_template_builtin_text(const char *name)
 {
 	static const char chatml[] =
 		"{% for m in messages %}"
@@ -40,12 +40,19 @@ int chat_template_builtin(struct chat_template **t, const char *name, struct err
 		"{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 	static const char plain[] = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
 
-	*t = NULL;
 	if (!strcmp(name, "chatml"))
-		return chat_template_parse(t, chatml, strlen(chatml), "chatml", e);
-	if (!strcmp(name, "plain"))
-		return chat_template_parse(t, plain, strlen(plain), "plain", e);
-	return err_set(e, EX_CONFIG, "chat template \"%s\": wanted chatml or plain", name);
+		return chatml;
+	return strcmp(name, "plain") ? NULL : plain;
+}
+
+int chat_template_builtin(struct chat_template **t, const char *name, struct err *e)
+{
+	const char *text = chat_template_builtin_text(name);
+
+	*t = NULL;
+	if (!text)
+		return err_set(e, EX_CONFIG, "chat template \"%s\": wanted chatml or plain", name);
+	return chat_template_parse(t, text, strlen(text), name, e);
 }
 
 void chat_template_free(struct chat_template *t)

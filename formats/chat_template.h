@@ -41,6 +41,7 @@ int chat_template_parse(struct chat_template **t, const char *text, size_t n, co
 /* A template of our own, by name: "chatml", or "plain" (the contents, one after the other).
  * An unknown name is EX_CONFIG.  Nothing falls back to these by itself. */
 int chat_template_builtin(struct chat_template **t, const char *name, struct err *e) MUST_CHECK;
+const char *chat_template_builtin_text(const char *name);       /* its source, or NULL */
 void chat_template_free(struct chat_template *t);
 
 struct chat_render {

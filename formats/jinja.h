@@ -185,7 +185,7 @@ int jv_arith(struct jrender *r, enum jop op, const struct jvalue *a, const struc
 enum jcase { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_FILTER_TITLE, CASE_CAPITALIZE };
 long utf8_count(const char *s, size_t n);
 size_t utf8_offset(const char *s, size_t n, long index); /* bytes before code point `index` */
-size_t utf8_get(const char *s, size_t n, int32_t *c);    /* bytes of the first one; invalid: 1, U+FFFD */
+size_t jinja_utf8_get(const char *s, size_t n, int32_t *c);    /* bytes of the first one; invalid: 1, U+FFFD */
 bool uni_space(int32_t c);                               /* as str.isspace */
 int jtext_case(struct jrender *r, const struct jvalue *s, enum jcase how, struct jvalue *out) MUST_CHECK;
 struct jvalue jtext_strip(const struct jvalue *s, const struct jvalue *chars, bool left, bool right);

@@ -218,8 +218,8 @@ static int str_is(struct jrender *r, const struct jmethod *m, const struct jargs
 	(void)a;
 	if (!strcmp(m->name, "isupper") || !strcmp(m->name, "islower"))
 		return *out = jv_bool(jtext_all_case(s, m->name[2] == 'u')), 0;
-	for (size_t i = 0; yes && i < s->n; i += utf8_get(s->s + i, s->n - i, &c)) {
-		utf8_get(s->s + i, s->n - i, &c);
+	for (size_t i = 0; yes && i < s->n; i += jinja_utf8_get(s->s + i, s->n - i, &c)) {
+		jinja_utf8_get(s->s + i, s->n - i, &c);
 		yes = m->name[2] == 's' ? uni_space(c) : jtext_class(c, m->name + 2);
 	}
 	*out = jv_bool(yes);

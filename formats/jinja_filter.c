@@ -176,10 +176,10 @@ static int f_wordcount(struct jrender *r, const struct filter *f, const struct j
 	(void)a;
 	if (jv_string(r, v, &s))
 		return -1;
-	for (size_t i = 0; i < s.n; i += utf8_get(s.s + i, s.n - i, &c)) {
+	for (size_t i = 0; i < s.n; i += jinja_utf8_get(s.s + i, s.n - i, &c)) {
 		bool word;
 
-		utf8_get(s.s + i, s.n - i, &c);
+		jinja_utf8_get(s.s + i, s.n - i, &c);
 		word = c == '_' || jtext_class(c, "alnum");
 		n += word && !in;
 		in = word;

@@ -45,7 +45,7 @@ static size_t space_len(const struct lexer *l, size_t at)
 
 	while (at < l->n) {
 		int32_t c;
-		size_t k = utf8_get(l->s + at, l->n - at, &c);
+		size_t k = jinja_utf8_get(l->s + at, l->n - at, &c);
 
 		if (!uni_space(c))
 			break;

@@ -53,7 +53,7 @@ static int repr_str(struct jrender *r, struct jbuf *b, const struct jvalue *v)
 	for (size_t i = 0, k; !rc && i < v->n; i += k) {
 		int32_t tag = v->tags ? v->tags[i] : v->tag;
 
-		k = utf8_get(v->s + i, v->n - i, &c);
+		k = jinja_utf8_get(v->s + i, v->n - i, &c);
 		if (c == quote[0] || c == '\\')
 			snprintf(esc, sizeof(esc), "\\%c", (char)c);
 		else if (c == '\n' || c == '\r' || c == '\t')
@@ -181,7 +181,7 @@ static int put_json_str(struct jrender *r, struct jbuf *b, const struct jvalue *
 	for (size_t i = 0, k; !rc && i < v->n; i += k) {
 		struct jvalue plain;
 
-		k = utf8_get(v->s + i, v->n - i, &c);
+		k = jinja_utf8_get(v->s + i, v->n - i, &c);
 		if (c >= 0x20 && c != '"' && c != '\\' && (!ascii || c < 0x7F || c == 0x7F))
 			continue;
 		plain = jv_sub(v, from, i - from);

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-size_t utf8_get(const char *s, size_t n, int32_t *c)
+size_t jinja_utf8_get(const char *s, size_t n, int32_t *c)
 {
 	utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, c);
 
@@ -47,8 +47,8 @@ static bool in_set(const struct jvalue *chars, int32_t c)
 
 	if (!chars)
 		return uni_space(c);
-	for (size_t i = 0; i < chars->n; i += utf8_get(chars->s + i, chars->n - i, &d)) {
-		utf8_get(chars->s + i, chars->n - i, &d);
+	for (size_t i = 0; i < chars->n; i += jinja_utf8_get(chars->s + i, chars->n - i, &d)) {
+		jinja_utf8_get(chars->s + i, chars->n - i, &d);
 		if (d == c)
 			return true;
 	}
@@ -61,7 +61,7 @@ struct jvalue jtext_strip(const struct jvalue *s, const struct jvalue *chars, bo
 	int32_t c;
 
 	while (left && a < b) {
-		size_t k = utf8_get(s->s + a, b - a, &c);
+		size_t k = jinja_utf8_get(s->s + a, b - a, &c);
 
 		if (!in_set(chars, c))
 			break;
@@ -72,7 +72,7 @@ struct jvalue jtext_strip(const struct jvalue *s, const struct jvalue *chars, bo
 
 		while (k > a && ((unsigned char)s->s[k] & 0xC0) == 0x80)
 			k--;
-		utf8_get(s->s + k, b - k, &c);
+		jinja_utf8_get(s->s + k, b - k, &c);
 		if (!in_set(chars, c))
 			break;
 		b = k;
@@ -156,9 +156,9 @@ static int32_t lower(const struct jvalue *s, size_t at, size_t k, int32_t c)
 		return utf8proc_tolower(c);
 	while (p > 0 && ((unsigned char)s->s[--p] & 0xC0) == 0x80)
 		continue;
-	if (at == 0 || (utf8_get(s->s + p, at - p, &d), !is_cased(d)))
+	if (at == 0 || (jinja_utf8_get(s->s + p, at - p, &d), !is_cased(d)))
 		return 0x3C3;
-	if (at + k < s->n && (utf8_get(s->s + at + k, s->n - at - k, &d), is_cased(d)))
+	if (at + k < s->n && (jinja_utf8_get(s->s + at + k, s->n - at - k, &d), is_cased(d)))
 		return 0x3C3;
 	return 0x3C2;
 }
@@ -181,7 +181,7 @@ int jtext_case(struct jrender *r, const struct jvalue *s, enum jcase how, struct
 		const char *special = NULL;
 		bool up = how == CASE_UPPER || (how != CASE_LOWER && start);
 
-		k = utf8_get(s->s + i, s->n - i, &c);
+		k = jinja_utf8_get(s->s + i, s->n - i, &c);
 		if (up && (special = special_upper(c, how != CASE_UPPER && how != CASE_FILTER_TITLE)))
 			rc = jbuf_add(r, &b, special, strlen(special), tag_at(s, i), NULL);
 		d = !up ? lower(s, i, k, c) : how == CASE_UPPER || how == CASE_FILTER_TITLE ? utf8proc_toupper(c) : utf8proc_totitle(c);
@@ -210,10 +210,10 @@ bool jtext_all_case(const struct jvalue *s, bool upper)
 	bool some = false;
 	int32_t c;
 
-	for (size_t i = 0; i < s->n; i += utf8_get(s->s + i, s->n - i, &c)) {
+	for (size_t i = 0; i < s->n; i += jinja_utf8_get(s->s + i, s->n - i, &c)) {
 		utf8proc_category_t k;
 
-		utf8_get(s->s + i, s->n - i, &c);
+		jinja_utf8_get(s->s + i, s->n - i, &c);
 		k = utf8proc_category(c);
 		if (k == UTF8PROC_CATEGORY_LT || k == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU))
 			return false;
@@ -245,7 +245,7 @@ int jtext_replace(struct jrender *r, const struct jvalue *s, const struct jvalue
 				at = s->n;
 				break;
 			}
-			step = utf8_get(s->s + at, s->n - at, &c);
+			step = jinja_utf8_get(s->s + at, s->n - at, &c);
 			if (!rc)
 				rc = add_sub(r, &b, s, at, step);
 		}
@@ -272,7 +272,7 @@ static int split_words(struct jrender *r, const struct jvalue *s, long max, bool
 		if (jstep(r, 1 + (right ? (long)rest.n / 64 : 0)))
 			return -1;
 		for (size_t i = 0, w; i < rest.n; i += w) {
-			w = utf8_get(rest.s + i, rest.n - i, &c);
+			w = jinja_utf8_get(rest.s + i, rest.n - i, &c);
 			if (!uni_space(c))
 				continue;
 			from = i;
@@ -359,7 +359,7 @@ int jtext_escape(struct jrender *r, const struct jvalue *s, struct jvalue *out)
 size_t jtext_break(const char *s, size_t n)
 {
 	int32_t c;
-	size_t k = utf8_get(s, n, &c);
+	size_t k = jinja_utf8_get(s, n, &c);
 
 	if (c == '\r' && n > 1 && s[1] == '\n')
 		return 2;

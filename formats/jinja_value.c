@@ -522,7 +522,7 @@ int jv_iter(struct jrender *r, const struct jvalue *v, struct jvalue *list)
 		return 0;
 	case V_STR:
 		for (size_t i = 0, k; i < v->n; i += k) {
-			k = utf8_get(v->s + i, v->n - i, &c);
+			k = jinja_utf8_get(v->s + i, v->n - i, &c);
 			if (jv_push(r, list, jv_sub(v, i, k)))
 				return -1;
 		}
