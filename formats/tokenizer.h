@@ -55,7 +55,7 @@ struct tokenizer_source {
 	const size_t *merge_len;
 	long nmerges;
 	long bos, eos, eot, unk, pad;   /* ids, or -1 */
-	int add_bos, add_eos, add_space_prefix; /* 0, 1, or -1: the model's default (llama: 1 0 1; gpt2: 0 0 0) */
+	int add_bos, add_eos, add_space_prefix; /* 0, 1, or -1: llama 1 0 1; gpt2 0 0 0, BOS with llama-bpe and tekken */
 };
 #define TOKENIZER_SOURCE_INIT { .bos = -1, .eos = -1, .eot = -1, .unk = -1, .pad = -1, \
 				.add_bos = -1, .add_eos = -1, .add_space_prefix = -1 }

@@ -21,6 +21,31 @@ static void copy(struct str *out, struct str *out_mark, const char *s, const cha
 
 /* -- NFC (Unicode Standard Annex 15) --------------------------------------------------------------- */
 
+/*
+ * As the engine knows it, which is Unicode 9: marks that came later (here: up to Unicode 15) are starters, and U+11938,
+ * the one later composite, is no composite.
+ */
+static const utf8proc_int32_t later_marks[][2] = {
+	{ 0x7fd, 0x7fd }, { 0x898, 0x89f }, { 0x8ca, 0x8d3 }, { 0x9fe, 0x9fe }, { 0xc3c, 0xc3c },
+	{ 0xd3b, 0xd3c }, { 0xeba, 0xeba }, { 0x1715, 0x1715 }, { 0x1abf, 0x1ace },
+	{ 0x1df6, 0x1dfa }, { 0xa82c, 0xa82c }, { 0x10d24, 0x10d27 }, { 0x10eab, 0x10eac },
+	{ 0x10efd, 0x10eff }, { 0x10f46, 0x10f50 }, { 0x10f82, 0x10f85 }, { 0x11070, 0x11070 },
+	{ 0x1133b, 0x1133b }, { 0x1145e, 0x1145e }, { 0x11839, 0x1183a }, { 0x1193d, 0x1193e },
+	{ 0x11943, 0x11943 }, { 0x119e0, 0x119e0 }, { 0x11a34, 0x11a34 }, { 0x11a47, 0x11a47 },
+	{ 0x11a99, 0x11a99 }, { 0x11d42, 0x11d42 }, { 0x11d44, 0x11d45 }, { 0x11d97, 0x11d97 },
+	{ 0x11f41, 0x11f42 }, { 0x16ff0, 0x16ff1 }, { 0x1e08f, 0x1e08f }, { 0x1e130, 0x1e136 },
+	{ 0x1e2ae, 0x1e2ae }, { 0x1e2ec, 0x1e2ef }, { 0x1e4ec, 0x1e4ef },
+};
+enum { LATER_COMPOSITE = 0x11938, LATER_SECOND = 0x11930 };
+
+static bool is_later(utf8proc_int32_t c)
+{
+	for (size_t i = 0; i < sizeof(later_marks) / sizeof(later_marks[0]); i++)
+		if (c <= later_marks[i][1])
+			return c >= later_marks[i][0];
+	return false;
+}
+
 struct codes {
 	utf8proc_int32_t *v;
 	long n, cap;
@@ -37,7 +62,8 @@ static void decompose(struct codes *c, const char *s, size_t n)
 		utf8proc_ssize_t k;
 
 		len = utf8_get(&code, s + i, n - i);
-		k = utf8proc_decompose_char((utf8proc_int32_t)code, buf, 32, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundclass);
+		buf[0] = (utf8proc_int32_t)code;
+		k = code == LATER_COMPOSITE ? 1 : utf8proc_decompose_char((utf8proc_int32_t)code, buf, 32, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundclass);
 		for (utf8proc_ssize_t j = 0; j < k; j++) {
 			GROW(c->v, c->n, c->cap);
 			c->v[c->n++] = buf[j];
@@ -47,7 +73,9 @@ static void decompose(struct codes *c, const char *s, size_t n)
 
 static int combining_class(utf8proc_int32_t c)
 {
-	return c < 0x300 ? 0 : utf8proc_get_property(c)->combining_class;
+	int class = c < 0x300 ? 0 : utf8proc_get_property(c)->combining_class;
+
+	return class && is_later(c) ? 0 : class;
 }
 
 /* Stable sort by combining class; by counting, so that a million marks take no longer than a million letters. */
@@ -81,6 +109,21 @@ static void order(struct codes *c)
 	}
 }
 
+/* Compose from left to right; what came after Unicode 9 composes with nothing before it. */
+static void compose(struct str *out, struct codes *c)
+{
+	for (long i = 0, end; i < c->n; i = end) {
+		utf8proc_ssize_t k;
+		char bytes[4];
+
+		for (end = i + 1; end < c->n && c->v[end] != LATER_SECOND && !is_later(c->v[end]); end++)
+			;
+		k = utf8proc_normalize_utf32(c->v + i, end - i, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+		for (utf8proc_ssize_t j = 0; j < k; j++)
+			str_add(out, bytes, utf8_put(bytes, (unsigned)c->v[i + j]));
+	}
+}
+
 /* Nothing below U+0300 changes under NFC, if nothing from there on follows. */
 static bool may_change(const char *s, size_t n)
 {
@@ -98,14 +141,11 @@ static void nfc_segment(struct str *out, struct str *out_mark, const char *s, co
 {
 	struct codes c = { 0 };
 	struct str to = { 0 };
-	utf8proc_ssize_t k;
-	char m = 0, bytes[4];
+	char m = 0;
 
 	decompose(&c, s, n);
 	order(&c);
-	k = utf8proc_normalize_utf32(c.v, c.n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-	for (utf8proc_ssize_t i = 0; i < k; i++)
-		str_add(&to, bytes, utf8_put(bytes, (unsigned)c.v[i]));
+	compose(&to, &c);
 	if (to.len == n && !memcmp(to.s, s, n)) {
 		copy(out, out_mark, s, mark, n);
 	} else {

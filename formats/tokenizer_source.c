@@ -28,21 +28,21 @@ enum { TOKENS_MOST = 1 << 24 };
 
 static const struct pre {
 	const char *name;
-	bool nfc, digits, gpt2, ignore_merges;
+	bool nfc, digits, gpt2, ignore_merges, add_bos; /* add_bos: where the file does not say */
 	const char *split[3];
 } pres[] = {
 	{ "gpt-2", .gpt2 = true },
 	{ "gpt2", .gpt2 = true },
 	{ "olmo", .gpt2 = true },
 	{ "smollm", .digits = true, .gpt2 = true },
-	{ "llama-bpe", .ignore_merges = true, .split = { LLAMA3 } },
-	{ "llama3", .ignore_merges = true, .split = { LLAMA3 } },
-	{ "llama-v3", .ignore_merges = true, .split = { LLAMA3 } },
+	{ "llama-bpe", .ignore_merges = true, .add_bos = true, .split = { LLAMA3 } },
+	{ "llama3", .ignore_merges = true, .add_bos = true, .split = { LLAMA3 } },
+	{ "llama-v3", .ignore_merges = true, .add_bos = true, .split = { LLAMA3 } },
 	{ "qwen2", .nfc = true, .split = { QWEN2 } },
 	{ "deepseek-r1-qwen", .nfc = true, .split = { QWEN2 } },
 	{ "qwen35", .nfc = true, .split = { QWEN35 } },
 	{ "gpt-4o", .ignore_merges = true, .split = { O200K } },
-	{ "tekken", .ignore_merges = true, .split = { TEKKEN } },
+	{ "tekken", .ignore_merges = true, .add_bos = true, .split = { TEKKEN } },
 	{ "deepseek-v3", .split = { "\\p{N}{1,3}", CJK, DEEPSEEK3 } },
 };
 
@@ -78,13 +78,14 @@ static int use_pre(struct tokenizer *t, const struct pre *p, const char *file, s
 	return step_add(t, &t->dec, DEC_BYTE_LEVEL, file, e) ? 0 : -1;
 }
 
-static int find_pre(struct tokenizer *t, const char *name, const char *file, struct err *e)
+static const struct pre *find_pre(const char *name, const char *file, struct err *e)
 {
 	for (size_t i = 0; name && i < sizeof(pres) / sizeof(pres[0]); i++)
 		if (!strcmp(pres[i].name, name))
-			return use_pre(t, &pres[i], file, e);
-	return err_set(e, EX_UNAVAILABLE, "%s: tokenizer.ggml.pre: %s \"%.40s\", want one of gpt-2, smollm, llama-bpe, qwen2, qwen35, "
-		       "gpt-4o, tekken, deepseek-v3, olmo, deepseek-r1-qwen", file, name ? "found" : "missing", name ? name : "");
+			return &pres[i];
+	err_set(e, EX_UNAVAILABLE, "%s: tokenizer.ggml.pre: %s \"%.40s\", want one of gpt-2, smollm, llama-bpe, qwen2, qwen35, "
+		"gpt-4o, tekken, deepseek-v3, olmo, deepseek-r1-qwen", file, name ? "found" : "missing", name ? name : "");
+	return NULL;
 }
 
 /* -- byte-level BPE ---------------------------------------------------------------------------------------- */
@@ -315,10 +316,10 @@ static int *one(int id, long *n)
 	return v;
 }
 
-static int source_names(struct tokenizer *t, const struct tokenizer_source *s, bool spm, const char *file, struct err *e)
+static int source_names(struct tokenizer *t, const struct tokenizer_source *s, bool spm, bool bos, const char *file, struct err *e)
 {
 	long id[] = { s->bos, s->eos, s->eot, s->unk, s->pad };
-	bool add_bos = s->add_bos < 0 ? spm : s->add_bos, add_eos_too = s->add_eos > 0;
+	bool add_bos = s->add_bos < 0 ? bos : s->add_bos, add_eos_too = s->add_eos > 0;
 
 	for (int i = 0; i < 5; i++)
 		if (id[i] < -1 || id[i] >= t->size)
@@ -344,18 +345,21 @@ static int source_names(struct tokenizer *t, const struct tokenizer_source *s, b
 static int fill(struct tokenizer *t, const struct tokenizer_source *s, const char *file, struct err *e)
 {
 	bool spm = s->model && !strcmp(s->model, "llama");
+	const struct pre *pre = NULL;
 
 	if (!spm && !(s->model && !strcmp(s->model, "gpt2")))
 		return err_set(e, EX_UNAVAILABLE, "%s: tokenizer.ggml.model: found \"%.40s\", want gpt2 or llama", file,
 			       s->model ? s->model : "nothing");
 	if (spm && !s->scores)
 		return err_set(e, EX_DATAERR, "%s: tokenizer.ggml.scores: missing, and the model is llama", file);
+	if (!spm && !(pre = find_pre(s->pre, file, e)))
+		return -1;
 	if (source_vocab(t, s, file, e))
 		return -1;
 	if (spm ? spm_merges(t, s, file, e) || spm_steps(t, s->add_space_prefix, file, e) :
-		  find_pre(t, s->pre, file, e) || source_merges(t, s, file, e))
+		  use_pre(t, pre, file, e) || source_merges(t, s, file, e))
 		return -1;
-	if (source_added(t, s, file, e) || source_names(t, s, spm, file, e))
+	if (source_added(t, s, file, e) || source_names(t, s, spm, spm || pre->add_bos, file, e))
 		return -1;
 	return tokenizer_finish(t, file, e);
 }

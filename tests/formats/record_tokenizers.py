@@ -30,6 +30,7 @@ TEXTS = [
     "caf\u00e9tok cafe\u0301tok", "a\u2581b \u2581", "\u180e \u180ea", "tab\there  \r\n  new\r\rline \u00a0\u3000x",
     "a-b-c--d", "stones,stones; stones!", "   leading", "trailing   ", "\u0000nul\u0000", "\ufffd\u00ad", "\u2028sep\u2029",
     "\u0663\u0664 \u00b2\u00bd \u2167", "it's THE'S \u017f'\u017f", "!!! ??? ...", "<0x41> <0xE2>", "\\frac{1}{2}$ x^2",
+    "\u0d3b\u0abc \u09fe\u0acd e\u09fe\u0301 \U00011935\U00011930 \U00011938", # marks and composites after Unicode 9
 ]
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")

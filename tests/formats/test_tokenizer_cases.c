@@ -275,7 +275,8 @@ static int from_source(struct tokenizer **t, struct tokenizer_source *s, struct 
 /* "abc" = "ab" + "c" (-1) or "a" + "bc" (-3): the better score goes first. */
 static void gguf_llama(void)
 {
-	static const char *const tokens[] = { "<unk>", "<s>", "</s>", "\xe2\x96\x81", "a", "b", "c", "ab", "bc", "abc", "\xe2\x96\x81" "ab",
+	static const char prefixed[] = "\xe2\x96\x81" "ab";
+	static const char *const tokens[] = { "<unk>", "<s>", "</s>", "\xe2\x96\x81", "a", "b", "c", "ab", "bc", "abc", prefixed,
 					      "<0xC3>", "<0xA9>" };
 	static const float scores[] = { 0, 0, 0, -9, -9, -9, -9, -3, -2, -4, -1, 0, 0 };
 	static const int type[] = { 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 6, 6 };
@@ -329,6 +330,17 @@ static void gguf_gpt2(void)
 	is_str(ids(b, t, "hi hi<|end|>", TOK_SPECIALS), "2 4 5", "gpt2: merges, control tokens, no BOS");
 	ok(tokenizer_is_special(t, 5) && !tokenizer_is_special(t, 8) && tokenizer_id(t, "<think>") == 8, "gpt2: user-defined is not special");
 	ok(!tokenizer_knows(t, 9) && tokenizer_knows(t, 8), "gpt2: padding of the vocabulary is no token");
+	tokenizer_free(t);
+	s.pre = "llama-bpe";
+	s.bos = 8;
+	if (from_source(&t, &s, &e))
+		die_err(&e);
+	is_str(ids(b, t, "hi", TOK_SPECIALS), "8 2", "gpt2: llama-bpe puts BOS in front where the file does not say");
+	tokenizer_free(t);
+	s.add_bos = 0;
+	if (from_source(&t, &s, &e))
+		die_err(&e);
+	is_str(ids(b, t, "hi", TOK_SPECIALS), "2", "gpt2: and not where it says no");
 	tokenizer_free(t);
 	s.pre = "default";
 	ok(from_source(&t, &s, &e) == -1 && e.code == EX_UNAVAILABLE, "gpt2: an unknown pre-tokeniser is refused: %s", e.msg);
