@@ -184,7 +184,8 @@ void samples_sort(struct samples *s)
 			break;
 		}
 	}
-	qsort(s->s, (size_t)s->n, sizeof(*s->s), by_order);
+	if (s->n)
+		qsort(s->s, (size_t)s->n, sizeof(*s->s), by_order);
 }
 
 const char *sample_wrong(char buf[200], const struct samples *set, const struct sample *s)

@@ -469,7 +469,7 @@ static const char *shard_like(const char *dir, const char *pattern)
 
 static void test_damage(void)
 {
-	char *from = at("box2"), *dir = at("damage"), *other = at("box1"), *cmd;
+	char *from = at("box2"), *dir = at("damage"), *other = at("box1"), *foreign, *cmd;
 	const char *victim;
 	uint64_t size;
 	struct stat st;
@@ -486,8 +486,8 @@ static void test_damage(void)
 	unlink(shard_like(dir, "optim-.*-0001"));
 	ok(load_all(dir) == -1 && e.code == EX_DATAERR && strstr(e.msg, "model.embed_tokens.weight (master)"), "no optimizer shard, named by tensor: %s", e.msg);
 	copy_dir(from, dir);
-	cmd = xasprintf("cp %s ", shard_like(other, "weights-.*-0000"));
-	cmd = xasprintf("%s %s", cmd, shard_like(dir, "weights-.*-0000"));
+	foreign = xstrdup(shard_like(other, "weights-.*-0000"));
+	cmd = xasprintf("cp %s %s", foreign, shard_like(dir, "weights-.*-0000"));
 	ok(system(cmd) == 0 && load_all(dir) == -1 && e.code == EX_DATAERR, "another checkpoint's shard: %s", e.msg);
 	copy_dir(from, dir);
 	victim = shard_like(dir, "index.h5");
@@ -496,6 +496,8 @@ static void test_damage(void)
 	copy_dir(from, dir);
 	unlink(shard_like(dir, "manifest.json"));
 	ok(load_all(dir) == -1 && e.code == EX_NOINPUT, "no manifest: %s", e.msg);
+	free(foreign);
+	free(cmd);
 	free(from);
 	free(dir);
 	free(other);
