@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/jinja.h"
+#include "formats/jinja_eval.h"
 
 struct chat_template {
 	struct arena arena;
@@ -11,7 +11,8 @@ struct chat_template {
 	struct jnode *root;
 };
 
-int chat_template_parse(struct chat_template **out, const char *text, size_t n, const char *file, struct err *e)
+int chat_template_parse(struct chat_template **out, const char *text, size_t n, const char *file,
+			struct err *e)
 {
 	struct chat_template *t = xcalloc(1, sizeof(*t));
 	struct jtokens tokens = { 0 };
@@ -20,7 +21,8 @@ int chat_template_parse(struct chat_template **out, const char *text, size_t n, 
 	*out = NULL;
 	t->file = arena_strndup(&t->arena, file, strlen(file));
 	if (n > JINJA_TEMPLATE)
-		err_set(e, EX_DATAERR, "%s: a template of %zu bytes, wanted at most %d", file, n, JINJA_TEMPLATE);
+		err_set(e, EX_DATAERR, "%s: a template of %zu bytes, wanted at most %d", file, n,
+			JINJA_TEMPLATE);
 	else if (!jinja_lex(&tokens, &t->arena, text, n, t->file, e))
 		rc = jinja_parse(&t->root, &t->arena, &tokens, t->file, e);
 	free(tokens.t);
@@ -35,7 +37,8 @@ const char *chat_template_builtin_text(const char *name)
 {
 	static const char chatml[] =
 		"{% for m in messages %}"
-		"{{ '<|im_start|>' + m['role'] + '\\n' }}{% generation %}{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}"
+		"{{ '<|im_start|>' + m['role'] + '\\n' }}{% generation %}"
+		"{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}"
 		"{% endfor %}"
 		"{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 	static const char plain[] = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
@@ -63,22 +66,22 @@ void chat_template_free(struct chat_template *t)
 	free(t);
 }
 
-/* -- rendering ---------------------------------------------------------------------------------- */
-
 /* The role names a turn and is the template's business; all other text of a message is content. */
 static int message_value(struct jrender *r, struct jvalue *out, const struct json *m, size_t index)
 {
 	int32_t tag = TAG_MESSAGE + (int32_t)index;
 
 	if (!json_is(m, JSON_OBJECT))
-		return jfail(r, "message %zu: found %s, wanted an object", index, json_type_name(m));
+		return jfail(r, "message %zu: found %s, wanted an object", index,
+			     json_type_name(m));
 	if (jv_dict(r, out))
 		return -1;
 	for (size_t i = 0; i < m->n; i++) {
 		const struct json_member *b = &m->member[i];
 		struct jvalue v;
 
-		if (jv_from_json(r, &v, &b->value, strcmp(b->key, "role") ? tag : TAG_TEMPLATE, 1) ||
+		if (jv_from_json(r, &v, &b->value, strcmp(b->key, "role") ? tag : TAG_TEMPLATE,
+				 1) ||
 		    jv_put(r, out->dict, jv_str(b->key, b->keylen, TAG_TEMPLATE), v))
 			return -1;
 	}
@@ -88,7 +91,8 @@ static int message_value(struct jrender *r, struct jvalue *out, const struct jso
 static int messages_value(struct jrender *r, struct jvalue *out, const struct json *messages)
 {
 	if (!json_is(messages, JSON_ARRAY))
-		return jfail(r, "messages: found %s, wanted an array", messages ? json_type_name(messages) : "nothing");
+		return jfail(r, "messages: found %s, wanted an array",
+			     messages ? json_type_name(messages) : "nothing");
 	if (messages->n >= TAG_GENERATION - TAG_MESSAGE)
 		return jfail(r, "too many messages");
 	if (jv_list(r, out, LIST_LIST))
@@ -116,18 +120,22 @@ static int set_context(struct jrender *r, const struct chat_render *c)
 {
 	struct jvalue v = jv_none();
 
-	if (jinja_globals(r, r->globals) || set_token(r, "bos_token", c->bos_token) || set_token(r, "eos_token", c->eos_token) ||
-	    set_token(r, "pad_token", c->pad_token) || set_token(r, "unk_token", c->unk_token) || set_var(r, "documents", v) ||
+	if (jinja_globals(r, r->globals) || set_token(r, "bos_token", c->bos_token) ||
+	    set_token(r, "eos_token", c->eos_token) || set_token(r, "pad_token", c->pad_token) ||
+	    set_token(r, "unk_token", c->unk_token) || set_var(r, "documents", v) ||
 	    set_var(r, "add_generation_prompt", jv_bool(c->add_generation_prompt)))
 		return -1;
 	if (c->tools && c->tools->type != JSON_NULL && jv_from_json(r, &v, c->tools, TAG_TOOLS, 0))
 		return -1;
-	if (set_var(r, "tools", v) || messages_value(r, &v, c->messages) || set_var(r, "messages", v))
+	if (set_var(r, "tools", v) || messages_value(r, &v, c->messages) ||
+	    set_var(r, "messages", v))
 		return -1;
 	if (c->kwargs && c->kwargs->type != JSON_OBJECT)
-		return jfail(r, "template arguments: found %s, wanted an object", json_type_name(c->kwargs));
+		return jfail(r, "template arguments: found %s, wanted an object",
+			     json_type_name(c->kwargs));
 	for (size_t i = 0; c->kwargs && i < c->kwargs->n; i++) {
-		if (jv_from_json(r, &v, &c->kwargs->member[i].value, TAG_TEMPLATE, 0) || set_var(r, c->kwargs->member[i].key, v))
+		if (jv_from_json(r, &v, &c->kwargs->member[i].value, TAG_TEMPLATE, 0) ||
+		    set_var(r, c->kwargs->member[i].key, v))
 			return -1;
 	}
 	return 0;
@@ -152,7 +160,9 @@ static void content_spans(const struct jbuf *b, struct chat_span **s, long *n, l
 		if (last && last->end == from && last->message == tag - TAG_MESSAGE)
 			last->end = b->run[i].end;
 		else
-			span_add(s, n, cap, (struct chat_span){ from, b->run[i].end, tag - TAG_MESSAGE, SPAN_CONTENT });
+			span_add(s, n, cap,
+				 (struct chat_span){ from, b->run[i].end, tag - TAG_MESSAGE,
+						     SPAN_CONTENT });
 	}
 }
 
@@ -178,11 +188,16 @@ static void generation_spans(const struct jbuf *b, struct chat_span **s, long *n
 	}
 }
 
-static int render(const struct chat_template *t, const struct chat_render *c, struct jbuf *b, struct err *e)
+static int render(const struct chat_template *t, const struct chat_render *c, struct jbuf *b,
+		  struct err *e)
 {
 	struct jscope globals = { 0 }, top = { .up = &globals };
-	struct jrender r = { .file = t->file, .e = e, .line = 1, .out = b, .globals = &globals,
-		.date = c->date ? c->date : "26 Jul 2024" };
+	struct jrender r = { .file = t->file,
+			     .e = e,
+			     .line = 1,
+			     .out = b,
+			     .globals = &globals,
+			     .date = c->date ? c->date : "26 Jul 2024" };
 	int rc;
 
 	e->code = 0;
@@ -191,8 +206,8 @@ static int render(const struct chat_template *t, const struct chat_render *c, st
 	return rc;
 }
 
-int chat_template_render(const struct chat_template *t, const struct chat_render *c, struct str *out,
-			 struct chat_span **spans, long *nspans, struct err *e)
+int chat_template_render(const struct chat_template *t, const struct chat_render *c,
+			 struct str *out, struct chat_span **spans, long *nspans, struct err *e)
 {
 	struct jbuf b = { 0 };
 	long cap = 0;
@@ -212,10 +227,9 @@ int chat_template_render(const struct chat_template *t, const struct chat_render
 	return rc;
 }
 
-/* -- what a loss counts ------------------------------------------------------------------------- */
-
 /* Bytes that the first n messages give, if they are how the whole begins; else -1. */
-static long prefix(const struct chat_template *t, const struct chat_render *c, size_t n, bool prompt, const struct str *whole)
+static long prefix(const struct chat_template *t, const struct chat_render *c, size_t n,
+		   bool prompt, const struct str *whole)
 {
 	struct json some = *c->messages;
 	struct chat_render part = *c;
@@ -236,7 +250,7 @@ static long prefix(const struct chat_template *t, const struct chat_render *c, s
 	return len;
 }
 
-/* The control token that stands at `at`: eos_token, or <...> without white space; its bytes or 0. */
+/* Bytes of the control token that stands at `at`: eos_token, or <...> without white space. */
 static size_t control_token(const struct str *s, size_t at, const char *eos)
 {
 	size_t k = eos ? strlen(eos) : 0, end = at + 1;
@@ -251,8 +265,8 @@ static size_t control_token(const struct str *s, size_t at, const char *eos)
 }
 
 /* Spans of the message that the template itself tells us of. */
-static void own_spans(const struct str *s, const struct chat_span *all, long nall, int message, const char *eos,
-		      struct chat_span **spans, long *n, long *cap)
+static void own_spans(const struct str *s, const struct chat_span *all, long nall, int message,
+		      const char *eos, struct chat_span **spans, long *n, long *cap)
 {
 	bool generation = false;
 
@@ -293,7 +307,9 @@ int chat_assistant_spans(const struct chat_template *t, const struct chat_render
 		from = prefix(t, c, (size_t)i, c->add_generation_prompt, &text);
 		to = i + 1 == n ? (long)text.len : prefix(t, c, (size_t)i + 1, false, &text);
 		if (from >= 0 && to >= from)
-			span_add(spans, nspans, &cap, (struct chat_span){ (size_t)from, (size_t)to, i, SPAN_GENERATION });
+			span_add(
+				spans, nspans, &cap,
+				(struct chat_span){ (size_t)from, (size_t)to, i, SPAN_GENERATION });
 		else
 			own_spans(&text, all, nall, i, c->eos_token, spans, nspans, &cap);
 	}

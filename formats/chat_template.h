@@ -9,16 +9,16 @@
  * has no attributes.
  *
  *	struct chat_template *t;
- *	struct chat_render r = { .messages = msgs, .eos_token = "<|im_end|>", .add_generation_prompt = true };
+ *	struct chat_render r = { .messages = msgs, .add_generation_prompt = true };
  *	struct str text = { 0 };
  *	chat_template_parse(&t, source, n, "chat_template.jinja", &e);
  *	chat_template_render(t, &r, &text, &span, &nspan, &e);
  *
  * Statements: set (also the block form, and ns.x), for (else, if, recursive, unpacking, break,
  * continue), if, macro, call, filter, with, raw, generation.  Not supported, and said so by
- * name: include, import, extends, block.  formats/jinja.h lists filters and tests.
+ * name: include, import, extends, block.  formats/jinja_eval.h lists filters and tests.
  * Deliberately beyond the sandbox: list.append and list.pop work, and the tests startswith and
- * endswith exist.  strftime_now() reads `date`, never the clock: the same input gives the same text.
+ * endswith exist.  strftime_now() reads `date`, never the clock: the same input, the same text.
  *
  * Bounds, all EX_DATAERR: 1 MiB of template, 200,000 nodes, nesting of 200 in the source and
  * of 1,000 at run time, 64 MiB of output, 256 MiB of values, 5,000,000 steps.
@@ -71,8 +71,8 @@ struct chat_span {
 
 /* Appends to *out; spans are relative to where it began.  *spans is the caller's to free;
  * spans and nspans may both be NULL. */
-int chat_template_render(const struct chat_template *t, const struct chat_render *r, struct str *out,
-			 struct chat_span **spans, long *nspans, struct err *e) MUST_CHECK;
+int chat_template_render(const struct chat_template *t, const struct chat_render *r,
+			 struct str *out, struct chat_span **spans, long *nspans, struct err *e) MUST_CHECK;
 
 /*
  * What a loss on assistant messages counts (NeMo-RL): the bytes of each assistant message with

@@ -17,26 +17,26 @@ struct row_place {
 	uint64_t offset;
 	uint32_t bytes;
 	int line;
-	uint64_t hash;          /* of the bytes, to see that they are still the same */
+	uint64_t hash; /* of the bytes, to see that they are still the same */
 };
 
 struct seen_id {
-	uint64_t hash;          /* 0: free */
-	char *id;               /* owned */
+	uint64_t hash; /* 0: free */
+	char *id; /* owned */
 	int line;
 };
 
 struct dataset {
 	char *path;
 	struct dataset_opts o;
-	char *template, *system;        /* owned texts behind rules */
+	char *template, *system; /* owned texts behind rules */
 	struct row_rules rules;
-	int fd;                         /* -1: all is in memory */
-	struct str text;                /* standard input */
-	struct json_doc array;          /* one JSON array */
+	int fd; /* -1: all is in memory */
+	struct str text; /* standard input */
+	struct json_doc array; /* one JSON array */
 	bool is_array;
 	struct row_place *row;
-	long *item;                     /* array: row i is item[i] */
+	long *item; /* array: row i is item[i] */
 	long n, cap, skipped;
 	struct digest digest;
 	enum dataset_kind kind;
@@ -44,8 +44,6 @@ struct dataset {
 	struct seen_id *id;
 	size_t ids, slots;
 };
-
-/* -- ids ------------------------------------------------------------------------------------------ */
 
 static struct seen_id *id_slot(struct dataset *d, uint64_t hash, const char *id)
 {
@@ -82,7 +80,9 @@ static int check_id(struct dataset *d, const struct dataset_row *row, struct err
 	hash = hash64(row->id, strlen(row->id)) | 1;
 	s = id_slot(d, hash, row->id);
 	if (s->hash)
-		return err_set(e, EX_DATAERR, "%s:%ld: found id \"%.100s\" again, which line %d has", d->path, row->line, row->id, s->line);
+		return err_set(e, EX_DATAERR,
+			       "%s:%ld: found id \"%.100s\" again, which line %d has", d->path,
+			       row->line, row->id, s->line);
 	*s = (struct seen_id){ hash, xstrdup(row->id), (int)row->line };
 	d->ids++;
 	return 0;
@@ -97,8 +97,6 @@ static void forget_ids(struct dataset *d)
 	d->slots = d->ids = 0;
 }
 
-/* -- opening -------------------------------------------------------------------------------------- */
-
 /* The row is read as it will be later; what is wrong with it is said now. */
 static int check_row(struct dataset *d, struct dataset_row *row, struct err *e)
 {
@@ -108,8 +106,9 @@ static int check_row(struct dataset *d, struct dataset_row *row, struct err *e)
 	if (row_interpret(row, &d->rules, e))
 		return -1;
 	if (d->n && row->kind != d->kind)
-		return err_set(e, EX_DATAERR, "%s:%ld: found a row of %s, wanted %s as in the rows before", d->path, row->line,
-			       name[row->kind], name[d->kind]);
+		return err_set(e, EX_DATAERR,
+			       "%s:%ld: found a row of %s, wanted %s as in the rows before",
+			       d->path, row->line, name[row->kind], name[d->kind]);
 	if (check_id(d, row, e))
 		return -1;
 	d->kind = row->kind;
@@ -124,7 +123,8 @@ static bool skip_row(struct dataset *d, const struct err *e)
 	return true;
 }
 
-static int add_line(struct dataset *d, const char *s, size_t n, uint64_t offset, long line, struct err *e)
+static int add_line(struct dataset *d, const char *s, size_t n, uint64_t offset, long line,
+		    struct err *e)
 {
 	struct dataset_row row = { .kind = 0 };
 	int rc;
@@ -139,7 +139,8 @@ static int add_line(struct dataset *d, const char *s, size_t n, uint64_t offset,
 	if (!n)
 		return 0;
 	if (line > INT32_MAX || n > LINE_MOST)
-		return err_set(e, EX_DATAERR, "%s:%ld: found a line of more than %d MiB", d->path, line, LINE_MOST >> 20);
+		return err_set(e, EX_DATAERR, "%s:%ld: found a line of more than %d MiB", d->path,
+			       line, LINE_MOST >> 20);
 	rc = json_parse(&row.doc, s, n, d->path, (int)line, e);
 	if (!rc) {
 		row.raw = &row.doc.root;
@@ -154,8 +155,8 @@ static int add_line(struct dataset *d, const char *s, size_t n, uint64_t offset,
 }
 
 struct splitter {
-	struct str rest;        /* the beginning of a line */
-	uint64_t offset;        /* of it */
+	struct str rest; /* the beginning of a line */
+	uint64_t offset; /* of it */
 	long line;
 };
 
@@ -166,12 +167,14 @@ static int add_piece(struct dataset *d, struct splitter *w, const char *s, size_
 		size_t k = nl ? (size_t)(nl - s) : n;
 
 		if (w->rest.len + k > LINE_MOST)
-			return err_set(e, EX_DATAERR, "%s:%ld: found a line of more than %d MiB", d->path, w->line, LINE_MOST >> 20);
+			return err_set(e, EX_DATAERR, "%s:%ld: found a line of more than %d MiB",
+				       d->path, w->line, LINE_MOST >> 20);
 		if (!nl || w->rest.len)
 			str_add(&w->rest, s, k);
 		if (!nl)
 			break;
-		if (w->rest.len ? add_line(d, w->rest.s, w->rest.len, w->offset, w->line, e) : add_line(d, s, k, w->offset, w->line, e))
+		if (w->rest.len ? add_line(d, w->rest.s, w->rest.len, w->offset, w->line, e) :
+				  add_line(d, s, k, w->offset, w->line, e))
 			return -1;
 		w->offset += (w->rest.len ? w->rest.len : k) + 1;
 		str_cut(&w->rest, 0);
@@ -234,7 +237,8 @@ static int read_array(struct dataset *d, const char *text, size_t n, struct err 
 		return -1;
 	d->is_array = true;
 	if (d->array.root.type != JSON_ARRAY)
-		return err_set(e, EX_DATAERR, "%s: found %s, wanted an array", d->path, json_type_name(&d->array.root));
+		return err_set(e, EX_DATAERR, "%s: found %s, wanted an array", d->path,
+			       json_type_name(&d->array.root));
 	for (size_t i = 0; i < d->array.root.n; i++) {
 		struct dataset_row row = { .raw = &d->array.root.item[i] };
 		int rc = check_row(d, &row, e);
@@ -269,7 +273,9 @@ static int read_all(struct dataset *d, struct err *e)
 	if (!strcmp(d->path, "-")) {
 		if (file_read(&d->text, "-", MOST, e))
 			return -1;
-		return begins_array(d->text.s, d->text.len) ? read_array(d, d->text.s, d->text.len, e) : read_memory(d, e);
+		return begins_array(d->text.s, d->text.len) ?
+			       read_array(d, d->text.s, d->text.len, e) :
+			       read_memory(d, e);
 	}
 	d->fd = open(d->path, O_RDONLY | O_CLOEXEC);
 	if (d->fd < 0)
@@ -280,7 +286,9 @@ static int read_all(struct dataset *d, struct err *e)
 		d->fd = -1;
 		if (file_read(&d->text, d->path, MOST, e))
 			return -1;
-		return begins_array(d->text.s, d->text.len) ? read_array(d, d->text.s, d->text.len, e) : read_memory(d, e);
+		return begins_array(d->text.s, d->text.len) ?
+			       read_array(d, d->text.s, d->text.len, e) :
+			       read_memory(d, e);
 	}
 	if (n < 0)
 		return err_errno(e, EX_IOERR, "%s: cannot read", d->path);
@@ -315,7 +323,8 @@ static int read_texts(struct dataset *d, struct err *e)
 	return 0;
 }
 
-int dataset_open(struct dataset **out, const char *path, const struct dataset_opts *o, struct err *e)
+int dataset_open(struct dataset **out, const char *path, const struct dataset_opts *o,
+		 struct err *e)
 {
 	struct dataset *d = xcalloc(1, sizeof(*d));
 	int rc;
@@ -331,8 +340,10 @@ int dataset_open(struct dataset **out, const char *path, const struct dataset_op
 	d->rules.file = d->path;
 	rc = read_texts(d, e) || read_all(d, e) ? -1 : 0;
 	if (!rc && !d->n)
-		rc = d->skipped ? err_set(e, EX_DATAERR, "%s: all %ld rows are faulty", d->path, d->skipped) :
-			err_set(e, EX_DATAERR, "%s: found no row, wanted one at least", d->path);
+		rc = d->skipped ? err_set(e, EX_DATAERR, "%s: all %ld rows are faulty", d->path,
+					  d->skipped) :
+				  err_set(e, EX_DATAERR, "%s: found no row, wanted one at least",
+					  d->path);
 	d->o.prompt_file = d->o.system_prompt_file = NULL;
 	forget_ids(d);
 	if (rc)
@@ -381,21 +392,23 @@ enum dataset_kind dataset_kind(const struct dataset *d)
 	return d->kind;
 }
 
-/* -- rows ------------------------------------------------------------------------------------------- */
-
-static int read_row(const struct dataset *d, const struct row_place *p, struct dataset_row *row, struct err *e)
+static int read_row(const struct dataset *d, const struct row_place *p, struct dataset_row *row,
+		    struct err *e)
 {
 	char *own = NULL;
-	const char *s = d->text.s + p->offset;
+	const char *s;
 	int rc = 0;
 
 	if (d->fd >= 0) {
 		own = xmalloc(p->bytes);
 		s = own;
 		rc = file_pread(d->fd, d->path, own, p->bytes, p->offset, e);
+	} else {
+		s = d->text.s + p->offset;
 	}
 	if (!rc && hash64(s, p->bytes) != p->hash)
-		rc = err_set(e, EX_DATAERR, "%s:%d: the file was changed since it was opened", d->path, p->line);
+		rc = err_set(e, EX_DATAERR, "%s:%d: the file was changed since it was opened",
+			     d->path, p->line);
 	if (!rc)
 		rc = json_parse(&row->doc, s, p->bytes, d->path, p->line, e);
 	free(own);

@@ -5,7 +5,8 @@
  * Data sets: JSON lines (UTF-8, one object a line; blank lines, CRLF and a leading BOM are
  * fine) or one JSON array of objects.  Row schemas, tried in this order:
  *
- *	messages      {"messages": [{role, content}, ...], "tools": [...]}    gold: answer | ground_truth | last assistant
+ *	messages      {"messages": [{role, content}, ...], "tools": [...]}
+ *	              gold: answer | ground_truth | expected_answer, else the last assistant message
  *	verl          {"prompt": [{role, content}], "reward_model": {"ground_truth": ...}}
  *	preference    {"prompt", "chosen", "rejected"} of strings or messages, prompt perhaps implicit;
  *	              {"context": [...], "completions": [{"rank", "completion": [...]}]};
@@ -16,8 +17,8 @@
  * A prompt that is a list of messages is accepted wherever a string is.  Keys given in the options
  * are wanted as they are and nothing is guessed.  Gold answers: after the last "####" of a GSM8K
  * rationale, commas dropped; the last \boxed{...} of a MATH solution; else the text as it stands.
- * `instruction` with `input` beside it (Alpaca) is one prompt, the input after an empty line.  A row
- * that begins with a system message keeps it, whatever system_prompt_file says.
+ * `instruction` with `input` beside it (Alpaca) is one prompt, the input after an empty line.  A
+ * row that begins with a system message keeps it, whatever system_prompt_file says.
  *
  *	struct dataset *d;
  *	dataset_open(&d, "train.jsonl", &(struct dataset_opts){ 0 }, &e);
@@ -31,7 +32,7 @@
  * Opening reads the file once, checks every row and keeps offsets; a row is read again on demand.
  * Errors are EX_DATAERR, "FILE:LINE: found X, wanted Y": no object, no known schema, another kind
  * than the rows before, an empty prompt, an explicit id (`id` or `prompt_id`) twice, invalid UTF-8,
- * a role that is no plain word, a line over 64 MiB, no row at all, a file changed since it was opened.
+ * a role that is no plain word, a line over 64 MiB, no row at all, a file changed since opened.
  */
 
 #include "libcommon/die.h"
@@ -45,7 +46,7 @@ struct dataset;
 
 struct dataset_opts {
 	const char *prompt_key, *answer_key, *messages_key; /* NULL: by the table above */
-	const char *prompt_file;        /* template: {} is the prompt, {{ and }} are braces; NULL: the prompt itself */
+	const char *prompt_file;        /* template: {} is the prompt, {{ }} are braces; NULL: none */
 	const char *system_prompt_file; /* its bytes become a system message; NULL: none */
 	bool skip_bad;                  /* count faulty rows instead of failing; dataset_skipped() */
 };
@@ -66,8 +67,8 @@ struct dataset_row {
 	enum dataset_kind kind;
 	long index, line;               /* row number from 0; line from 1 */
 	const char *id;                 /* explicit id as text, or NULL */
-	const struct json *messages;    /* the prompt: array of messages, system message and template applied */
-	const struct json *conversation; /* messages and the assistant's answer; NULL where there is none */
+	const struct json *messages;    /* the prompt, with system message and template applied */
+	const struct json *conversation; /* messages and the assistant's answer, or NULL */
 	const struct json *tools;       /* array or NULL */
 	const char *prompt;             /* text of the last user message before the template was applied */
 	const char *response;           /* the answer as written (a whole rationale), or NULL */
@@ -79,7 +80,8 @@ struct dataset_row {
 	struct arena arena;             /* owns the rest */
 };
 
-int dataset_open(struct dataset **d, const char *path, const struct dataset_opts *o, struct err *e) MUST_CHECK;
+int dataset_open(struct dataset **d, const char *path, const struct dataset_opts *o,
+		 struct err *e) MUST_CHECK;
 void dataset_close(struct dataset *d);
 long dataset_count(const struct dataset *d);
 long dataset_skipped(const struct dataset *d);

@@ -26,10 +26,9 @@ static int fail(struct maker *m, const struct json *at, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	return err_set(m->e, EX_DATAERR, "%s:%d: %s", m->rules->file, at ? at->line : m->row->raw->line, what);
+	return err_set(m->e, EX_DATAERR, "%s:%d: %s", m->rules->file,
+		       at ? at->line : m->row->raw->line, what);
 }
-
-/* -- making JSON --------------------------------------------------------------------------------- */
 
 static struct json string(const char *text, size_t n, int line)
 {
@@ -72,8 +71,6 @@ static struct json *one_message(struct maker *m, const char *role, const struct 
 	return v;
 }
 
-/* -- reading ------------------------------------------------------------------------------------- */
-
 /* Text of a string, a number or a message's list of parts; NULL for anything else. */
 static const char *text_of(struct maker *m, const struct json *v)
 {
@@ -108,23 +105,29 @@ static int check_message(struct maker *m, const struct json *v)
 	const struct json *role = json_get(v, "role"), *content = json_get(v, "content");
 
 	if (v->type != JSON_OBJECT)
-		return fail(m, v, "found %s, wanted a message, an object with role and content", json_type_name(v));
+		return fail(m, v, "found %s, wanted a message, an object with role and content",
+			    json_type_name(v));
 	if (!json_is(role, JSON_STRING))
 		return fail(m, v, "role: found %s, wanted a string", json_type_name(role));
 	for (size_t i = 0; i < role->n; i++) {
-		if (!isalnum((unsigned char)role->text[i]) && role->text[i] != '_' && role->text[i] != '-')
-			return fail(m, role, "role: found a character that is no letter, digit, _ or -, wanted a plain word");
+		if (!isalnum((unsigned char)role->text[i]) && role->text[i] != '_' &&
+		    role->text[i] != '-')
+			return fail(
+				m, role,
+				"role: found a character that is no letter, digit, _ or -, wanted a plain word");
 	}
 	if (role->n < 1 || role->n > 32)
 		return fail(m, role, "role: found %zu bytes, wanted 1 to 32", role->n);
-	if ((!content || content->type == JSON_NULL) && json_eq_str(role, "assistant") && json_get(v, "tool_calls"))
+	if ((!content || content->type == JSON_NULL) && json_eq_str(role, "assistant") &&
+	    json_get(v, "tool_calls"))
 		return 0;
 	if (!json_is(content, JSON_STRING) && !json_is(content, JSON_ARRAY))
-		return fail(m, v, "content of the %s: found %s, wanted a string or a list of parts", role->text,
-			    json_type_name(content));
+		return fail(m, v, "content of the %s: found %s, wanted a string or a list of parts",
+			    role->text, json_type_name(content));
 	for (size_t i = 0; content->type == JSON_ARRAY && i < content->n; i++) {
 		if (content->item[i].type != JSON_OBJECT)
-			return fail(m, &content->item[i], "a part of the content: found %s, wanted an object",
+			return fail(m, &content->item[i],
+				    "a part of the content: found %s, wanted an object",
 				    json_type_name(&content->item[i]));
 		if (no_nul(m, json_get(&content->item[i], "text")))
 			return -1;
@@ -135,7 +138,8 @@ static int check_message(struct maker *m, const struct json *v)
 static int check_messages(struct maker *m, const struct json *list, const char *what)
 {
 	if (!json_is(list, JSON_ARRAY))
-		return fail(m, list, "%s: found %s, wanted a list of messages", what, json_type_name(list));
+		return fail(m, list, "%s: found %s, wanted a list of messages", what,
+			    json_type_name(list));
 	if (!list->n)
 		return fail(m, list, "%s: found an empty list, wanted messages", what);
 	for (size_t i = 0; i < list->n; i++) {
@@ -171,8 +175,6 @@ static const struct json *first_of(const struct json *o, const char *const *keys
 	return NULL;
 }
 
-/* -- the prompt ----------------------------------------------------------------------------------- */
-
 static int apply_template(struct maker *m, struct json *user)
 {
 	const struct json *content = json_get(user, "content");
@@ -180,7 +182,8 @@ static int apply_template(struct maker *m, struct json *user)
 	char *text;
 
 	if (content->type != JSON_STRING)
-		return fail(m, content, "found a prompt of parts, wanted a string for the prompt template");
+		return fail(m, content,
+			    "found a prompt of parts, wanted a string for the prompt template");
 	text = arena_printf(m->a, "%s%s%s", m->rules->head, content->text, m->rules->tail);
 	copy = arena_alloc(m->a, json_object_bytes(user->n));
 	memcpy(copy, user->member, json_object_bytes(user->n));
@@ -213,7 +216,9 @@ static int set_prompt(struct maker *m, const struct json *list, size_t n)
 	}
 	if (add) {
 		memmove(v->item + 1, v->item, n * sizeof(*v->item));
-		v->item[0] = message(m, "system", string(m->rules->system, strlen(m->rules->system), list->line));
+		v->item[0] =
+			message(m, "system",
+				string(m->rules->system, strlen(m->rules->system), list->line));
 		v->n++;
 	}
 	m->row->messages = v;
@@ -236,57 +241,6 @@ static void set_conversation(struct maker *m, const struct json *answer)
 	m->row->conversation = v;
 }
 
-/* -- the gold ------------------------------------------------------------------------------------- */
-
-static const char *trimmed(struct arena *a, const char *s, size_t n, bool commas)
-{
-	char *d = arena_strndup(a, s, n);
-	size_t k = 0;
-
-	while (n && strchr(" \t\r\n", s[n - 1]))
-		n--;
-	for (size_t i = 0; i < n; i++) {
-		if ((k || !strchr(" \t\r\n", s[i])) && !(commas && s[i] == ','))
-			d[k++] = s[i];
-	}
-	d[k] = 0;
-	return k ? d : NULL;
-}
-
-/* What the braces at s[0] hold; the bytes between them or -1. */
-static long braces(const char *s)
-{
-	long depth = 0;
-
-	for (long i = 0; s[i]; i++) {
-		if (s[i] == '\\' && s[i + 1])
-			i++;
-		else if (s[i] == '{')
-			depth++;
-		else if (s[i] == '}' && --depth == 0)
-			return i - 1;
-	}
-	return -1;
-}
-
-const char *dataset_gold(struct arena *a, const char *response)
-{
-	const char *p, *found = NULL;
-
-	for (p = response; (p = strstr(p, "####")); p += 4)
-		found = p + 4;
-	if (found && (p = trimmed(a, found, strcspn(found, "\n"), true)))
-		return p;
-	found = NULL;
-	for (p = response; (p = strstr(p, "\\boxed{")); p += 7) {
-		if (braces(p + 6) > 0)
-			found = p + 6;
-	}
-	if (found && (p = trimmed(a, found + 1, (size_t)braces(found), false)))
-		return p;
-	return is_blank(response) ? NULL : response;
-}
-
 static int set_gold(struct maker *m, const struct json *gold)
 {
 	const char *text = json_is(gold, JSON_ARRAY) ? NULL : text_of(m, gold);
@@ -294,7 +248,8 @@ static int set_gold(struct maker *m, const struct json *gold)
 	if (text && no_nul(m, gold))
 		return -1;
 	if (!text)
-		return fail(m, gold, "the answer: found %s, wanted a string or a number", json_type_name(gold));
+		return fail(m, gold, "the answer: found %s, wanted a string or a number",
+			    json_type_name(gold));
 	m->row->answer = dataset_gold(m->a, text);
 	return 0;
 }
@@ -316,8 +271,6 @@ static int explicit_gold(struct maker *m, const char *const *keys)
 		return fail(m, NULL, "found no member \"%s\", wanted the answer", key);
 	return v ? set_gold(m, v) : 0;
 }
-
-/* -- schemas --------------------------------------------------------------------------------------- */
 
 static int from_messages(struct maker *m, const struct json *list)
 {
@@ -345,17 +298,21 @@ static int from_verl(struct maker *m)
 {
 	const struct json *prompt = json_get(m->row->raw, "prompt");
 	const char *key = m->rules->o->answer_key;
-	const struct json *gold = key ? keyed(m->row->raw, key) : json_path(m->row->raw, "reward_model.ground_truth");
+	const struct json *gold =
+		key ? keyed(m->row->raw, key) : json_path(m->row->raw, "reward_model.ground_truth");
 
 	if (!gold)
-		return fail(m, NULL, "found no %s, wanted the answer", key ? key : "reward_model.ground_truth");
+		return fail(m, NULL, "found no %s, wanted the answer",
+			    key ? key : "reward_model.ground_truth");
 	return set_prompt_value(m, prompt, "prompt") || set_gold(m, gold) ? -1 : 0;
 }
 
-static struct dataset_completion *add_completion(struct maker *m, const struct json *messages, long rank)
+static struct dataset_completion *add_completion(struct maker *m, const struct json *messages,
+						 long rank)
 {
 	struct dataset_row *r = m->row;
-	struct dataset_completion *all = arena_calloc(m->a, (size_t)r->ncompletions + 1, sizeof(*all));
+	struct dataset_completion *all =
+		arena_calloc(m->a, (size_t)r->ncompletions + 1, sizeof(*all));
 	int at = r->ncompletions;
 
 	/* Best first, and of equals the one that came first. */
@@ -364,7 +321,8 @@ static struct dataset_completion *add_completion(struct maker *m, const struct j
 	if (at)
 		memcpy(all, r->completion, (size_t)at * sizeof(*all));
 	if (at < r->ncompletions)
-		memcpy(all + at + 1, r->completion + at, (size_t)(r->ncompletions - at) * sizeof(*all));
+		memcpy(all + at + 1, r->completion + at,
+		       (size_t)(r->ncompletions - at) * sizeof(*all));
 	all[at] = (struct dataset_completion){ rank, messages };
 	r->completion = all;
 	r->ncompletions++;
@@ -389,9 +347,11 @@ static int implicit_prompt(struct maker *m, const struct json *chosen, const str
 	while (n < chosen->n && n < rejected->n && json_equal(&chosen->item[n], &rejected->item[n]))
 		n++;
 	if (n == chosen->n || n == rejected->n)
-		return fail(m, chosen, "found a completion that begins the other, wanted two that differ");
+		return fail(m, chosen,
+			    "found a completion that begins the other, wanted two that differ");
 	if (!n)
-		return fail(m, chosen, "found no prompt and no common beginning of chosen and rejected");
+		return fail(m, chosen,
+			    "found no prompt and no common beginning of chosen and rejected");
 	add_completion(m, slice(m, chosen, n, chosen->n - n), 0);
 	add_completion(m, slice(m, rejected, n, rejected->n - n), 1);
 	return set_prompt(m, chosen, n);
@@ -404,7 +364,8 @@ static int from_pair(struct maker *m, const struct json *chosen, const struct js
 
 	if (!prompt && !m->rules->o->prompt_key)
 		return implicit_prompt(m, chosen, rejected);
-	if (set_prompt_value(m, prompt, key) || !(c = completion(m, chosen, "chosen")) || !(r = completion(m, rejected, "rejected")))
+	if (set_prompt_value(m, prompt, key) || !(c = completion(m, chosen, "chosen")) ||
+	    !(r = completion(m, rejected, "rejected")))
 		return -1;
 	add_completion(m, c, 0);
 	add_completion(m, r, 1);
@@ -414,7 +375,8 @@ static int from_pair(struct maker *m, const struct json *chosen, const struct js
 static int from_ranked(struct maker *m, const struct json *context, const struct json *list)
 {
 	if (!json_is(list, JSON_ARRAY) || list->n < 1)
-		return fail(m, list, "completions: found %s, wanted a list of {rank, completion}", json_type_name(list));
+		return fail(m, list, "completions: found %s, wanted a list of {rank, completion}",
+			    json_type_name(list));
 	if (list->n > 256)
 		return fail(m, list, "found %zu completions, wanted at most 256", list->n);
 	if (set_prompt_value(m, context, "context"))
@@ -425,7 +387,8 @@ static int from_ranked(struct maker *m, const struct json *context, const struct
 		long n = json_is(rank, JSON_NUMBER) ? strtol(rank->text, &end, 10) : 0;
 
 		if (!end || *end)
-			return fail(m, &list->item[i], "rank: found %s, wanted an integer", rank && end ? rank->text : json_type_name(rank));
+			return fail(m, &list->item[i], "rank: found %s, wanted an integer",
+				    rank && end ? rank->text : json_type_name(rank));
 		if (!(c = completion(m, json_get(&list->item[i], "completion"), "completion")))
 			return -1;
 		add_completion(m, c, n);
@@ -447,7 +410,8 @@ static int from_label(struct maker *m, const struct json *label)
 /* instruction with input beside it: the input follows the instruction. */
 static const struct json *instruction(struct maker *m, const struct json *prompt)
 {
-	const struct json *task = json_get(m->row->raw, "instruction"), *input = json_get(m->row->raw, "input");
+	const struct json *task = json_get(m->row->raw, "instruction"),
+			  *input = json_get(m->row->raw, "input");
 	struct json *both;
 
 	if (prompt != input || !json_is(task, JSON_STRING) || !json_is(input, JSON_STRING))
@@ -455,24 +419,33 @@ static const struct json *instruction(struct maker *m, const struct json *prompt
 	if (is_blank(input->text))
 		return task;
 	both = arena_calloc(m->a, 1, sizeof(*both));
-	*both = string(arena_printf(m->a, "%s\n\n%s", task->text, input->text), task->n + 2 + input->n, task->line);
+	*both = string(arena_printf(m->a, "%s\n\n%s", task->text, input->text),
+		       task->n + 2 + input->n, task->line);
 	return both;
 }
 
 static int from_text(struct maker *m)
 {
-	static const char *const prompts[] = { "prompt", "question", "problem", "input", "instruction", NULL };
-	static const char *const answers[] = { "solution", "output", "response", "completion", "answer", "expected_answer",
-		"ground_truth", NULL };
+	static const char *const prompts[] = { "prompt", "question",    "problem",
+					       "input",  "instruction", NULL };
+	static const char *const answers[] = { "solution",     "output", "response",
+					       "completion",   "answer", "expected_answer",
+					       "ground_truth", NULL };
 	static const char *const golds[] = { "answer", "expected_answer", "ground_truth", NULL };
 	const struct dataset_opts *o = m->rules->o;
 	const struct json *raw = m->row->raw;
-	const struct json *prompt = o->prompt_key ? json_get(raw, o->prompt_key) : instruction(m, first_of(raw, prompts));
-	const struct json *answer = o->answer_key ? keyed(raw, o->answer_key) : first_of(raw, answers);
+	const struct json *prompt = o->prompt_key ? json_get(raw, o->prompt_key) :
+						    instruction(m, first_of(raw, prompts));
+	const struct json *answer =
+		o->answer_key ? keyed(raw, o->answer_key) : first_of(raw, answers);
 
 	if (!prompt)
-		return o->prompt_key ? fail(m, NULL, "found no member \"%s\", wanted the prompt", o->prompt_key) :
-			fail(m, NULL, "found no messages, prompt, question, problem, input or instruction, wanted a row of a known schema");
+		return o->prompt_key ?
+			       fail(m, NULL, "found no member \"%s\", wanted the prompt",
+				    o->prompt_key) :
+			       fail(m, NULL,
+				    "found no messages, prompt, question, problem, input or "
+				    "instruction, wanted a row of a known schema");
 	if (set_prompt_value(m, prompt, "the prompt") || explicit_gold(m, golds))
 		return -1;
 	if (!answer)
@@ -481,18 +454,24 @@ static int from_text(struct maker *m)
 		return -1;
 	m->row->response = text_of(m, answer);
 	if (!m->row->response || json_is(answer, JSON_ARRAY))
-		return fail(m, answer, "the answer: found %s, wanted a string or a number", json_type_name(answer));
+		return fail(m, answer, "the answer: found %s, wanted a string or a number",
+			    json_type_name(answer));
 	if (!m->row->answer)
 		m->row->answer = dataset_gold(m->a, m->row->response);
-	set_conversation(m, &one_message(m, "assistant", &(struct json){ .type = JSON_STRING, .line = answer->line,
-		.n = strlen(m->row->response), .text = m->row->response })->item[0]);
+	set_conversation(m, &one_message(m, "assistant",
+					 &(struct json){ .type = JSON_STRING,
+							 .line = answer->line,
+							 .n = strlen(m->row->response),
+							 .text = m->row->response })
+				     ->item[0]);
 	return 0;
 }
 
 static int by_schema(struct maker *m)
 {
 	const struct dataset_opts *o = m->rules->o;
-	const struct json *raw = m->row->raw, *chosen = json_get(raw, "chosen"), *rejected = json_get(raw, "rejected");
+	const struct json *raw = m->row->raw, *chosen = json_get(raw, "chosen"),
+			  *rejected = json_get(raw, "rejected");
 	const struct json *messages = json_get(raw, o->messages_key ? o->messages_key : "messages");
 
 	m->row->kind = DATASET_PROMPT;
@@ -500,7 +479,8 @@ static int by_schema(struct maker *m)
 		return fail(m, NULL, "found no member \"%s\", wanted messages", o->messages_key);
 	if (messages && !(o->prompt_key && !o->messages_key))
 		return from_messages(m, messages);
-	if (!o->prompt_key && json_is(json_get(raw, "prompt"), JSON_ARRAY) && json_is(json_get(raw, "reward_model"), JSON_OBJECT))
+	if (!o->prompt_key && json_is(json_get(raw, "prompt"), JSON_ARRAY) &&
+	    json_is(json_get(raw, "reward_model"), JSON_OBJECT))
 		return from_verl(m);
 	m->row->kind = DATASET_PREFERENCE;
 	if (chosen && rejected)
@@ -523,7 +503,8 @@ int row_interpret(struct dataset_row *row, const struct row_rules *rules, struct
 	id = json_get(row->raw, "id");
 	id = id ? id : json_get(row->raw, "prompt_id");
 	if (id && id->type != JSON_STRING && id->type != JSON_NUMBER && id->type != JSON_NULL)
-		return fail(&m, id, "id: found %s, wanted a string or a number", json_type_name(id));
+		return fail(&m, id, "id: found %s, wanted a string or a number",
+			    json_type_name(id));
 	row->id = json_is(id, JSON_STRING) || json_is(id, JSON_NUMBER) ? id->text : NULL;
 	tools = json_get(row->raw, "tools");
 	if (tools && tools->type != JSON_ARRAY && tools->type != JSON_NULL)
@@ -546,11 +527,16 @@ int row_template(char *text, const char *file, const char **head, const char **t
 			*tail = d;
 			s++;
 		} else if (*s == '{' || *s == '}') {
-			return err_set(e, EX_DATAERR, "%s: found \"%.8s\", wanted {} once, for the prompt; {{ and }} are braces", file, s);
+			return err_set(
+				e, EX_DATAERR,
+				"%s: found \"%.8s\", wanted {} once, for the prompt; {{ and }} are braces",
+				file, s);
 		} else {
 			*d++ = *s;
 		}
 	}
 	*d = 0;
-	return *tail ? 0 : err_set(e, EX_DATAERR, "%s: found no {}, wanted it where the prompt goes", file);
+	return *tail ? 0 :
+		       err_set(e, EX_DATAERR, "%s: found no {}, wanted it where the prompt goes",
+			       file);
 }

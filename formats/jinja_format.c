@@ -1,11 +1,12 @@
-#include "formats/jinja.h"
+#include "formats/jinja_text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* printf-style formatting, as far as templates go: %s %d %i %f %r %% with flags, width and precision. */
-int jtext_format(struct jrender *r, const struct jvalue *fmt, const struct jvalue *args, struct jvalue *out)
+/* printf-style formatting, as templates use it: %s %d %i %f %r %% with flags, width, precision. */
+int jtext_format(struct jrender *r, const struct jvalue *fmt, const struct jvalue *args,
+		 struct jvalue *out)
 {
 	bool many = args->type == V_LIST && args->list->kind == LIST_TUPLE;
 	long used = 0, have = many ? args->list->n : 1;
@@ -21,7 +22,8 @@ int jtext_format(struct jrender *r, const struct jvalue *fmt, const struct jvalu
 
 		while (i < fmt->n && fmt->s[i] != '%')
 			i++;
-		rc = jbuf_add(r, &b, fmt->s + at, i - at, fmt->tag, fmt->tags ? fmt->tags + at : NULL);
+		rc = jbuf_add(r, &b, fmt->s + at, i - at, fmt->tag,
+			      fmt->tags ? fmt->tags + at : NULL);
 		if (rc || i >= fmt->n)
 			break;
 		do {
@@ -43,8 +45,11 @@ int jtext_format(struct jrender *r, const struct jvalue *fmt, const struct jvalu
 		v = many ? &args->list->v[used] : args;
 		used++;
 		spec[k] = 0;
-		if (strchr("di", fmt->s[i]) && (v->type == V_INT || v->type == V_BOOL || v->type == V_FLOAT)) {
-			long d = v->type == V_FLOAT ? (fabs(v->f) < 9e18 ? (long)v->f : 0) : v->type == V_BOOL ? v->b : v->i;
+		if (strchr("di", fmt->s[i]) &&
+		    (v->type == V_INT || v->type == V_BOOL || v->type == V_FLOAT)) {
+			long d = v->type == V_FLOAT ? (fabs(v->f) < 9e18 ? (long)v->f : 0) :
+				 v->type == V_BOOL  ? v->b :
+						      v->i;
 
 			snprintf(spec + k, 3, "ld");
 			snprintf(piece, sizeof(piece), spec, d);
@@ -70,13 +75,15 @@ int jtext_format(struct jrender *r, const struct jvalue *fmt, const struct jvalu
 	return jbuf_value(r, &b, out);
 }
 
-/* -- dates ------------------------------------------------------------------------------------- */
+static const char *const months[] = { "January",   "February", "March",    "April",
+				      "May",       "June",     "July",     "August",
+				      "September", "October",  "November", "December" };
+static const char *const days[] = { "Sunday",   "Monday", "Tuesday", "Wednesday",
+				    "Thursday", "Friday", "Saturday" };
 
-static const char *const months[] = { "January", "February", "March", "April", "May", "June", "July", "August",
-	"September", "October", "November", "December" };
-static const char *const days[] = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" };
-
-struct date { int day, month, year; };  /* month from 0 */
+struct date {
+	int day, month, year;
+}; /* month from 0 */
 
 static int parse_date(struct jrender *r, struct date *d)
 {
@@ -87,8 +94,8 @@ static int parse_date(struct jrender *r, struct date *d)
 	if (sscanf(r->date, "%2d %3[A-Za-z] %4d%c", &d->day, month, &d->year, &rest) == 3) {
 		leap = d->year % 4 == 0 && (d->year % 100 != 0 || d->year % 400 == 0);
 		for (d->month = 0; d->month < 12; d->month++) {
-			if (!strncmp(months[d->month], month, 3) && month[2] && d->year > 0 && d->day >= 1 &&
-			    d->day <= most[d->month] + (leap && d->month == 1))
+			if (!strncmp(months[d->month], month, 3) && month[2] && d->year > 0 &&
+			    d->day >= 1 && d->day <= most[d->month] + (leap && d->month == 1))
 				return 0;
 		}
 	}
@@ -121,13 +128,16 @@ static void convert(char *out, size_t n, const struct date *d, char c, bool bare
 	case 'm': snprintf(out, n, bare ? "%d" : "%02d", d->month + 1); break;
 	case 'Y': snprintf(out, n, "%d", d->year); break;
 	case 'y': snprintf(out, n, "%02d", d->year % 100); break;
-	case 'b': case 'h': snprintf(out, n, "%.3s", months[d->month]); break;
+	case 'b':
+	case 'h': snprintf(out, n, "%.3s", months[d->month]); break;
 	case 'B': snprintf(out, n, "%s", months[d->month]); break;
 	case 'a': snprintf(out, n, "%.3s", days[day_of_week(d)]); break;
 	case 'A': snprintf(out, n, "%s", days[day_of_week(d)]); break;
 	case 'j': snprintf(out, n, bare ? "%d" : "%03d", day_of_year(d)); break;
 	case 'F': snprintf(out, n, "%d-%02d-%02d", d->year, d->month + 1, d->day); break;
-	case 'H': case 'M': case 'S': snprintf(out, n, bare ? "0" : "00"); break;
+	case 'H':
+	case 'M':
+	case 'S': snprintf(out, n, bare ? "0" : "00"); break;
 	case 'I': snprintf(out, n, "12"); break;
 	case 'p': snprintf(out, n, "AM"); break;
 	case '%': snprintf(out, n, "%%"); break;
@@ -150,7 +160,8 @@ int jtext_date(struct jrender *r, const struct jvalue *fmt, struct jvalue *out)
 		}
 		i += 1 + bare;
 		convert(piece, sizeof(piece), &d, i < fmt->n ? fmt->s[i] : 0, bare);
-		rc = piece[0] ? jbuf_puts(r, &b, piece) : jfail(r, "strftime_now: a conversion that is not supported");
+		rc = piece[0] ? jbuf_puts(r, &b, piece) :
+				jfail(r, "strftime_now: a conversion that is not supported");
 	}
 	if (rc)
 		return jbuf_release(&b), -1;

@@ -1,19 +1,20 @@
-#include "formats/jinja.h"
+#include "formats/jinja_tree.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/jinja_text.h"
 #include "libcommon/utf8.h"
 
 struct lexer {
 	struct jtokens *out;
 	struct arena *arena;
-	const char *s;          /* newlines are all \n */
+	const char *s; /* newlines are all \n */
 	size_t n, at;
 	int line;
-	bool line_starting;     /* the byte before `at` ended a line, or there is none */
+	bool line_starting; /* the byte before `at` ended a line, or there is none */
 	const char *file;
 	struct err *e;
 };
@@ -58,7 +59,8 @@ static size_t name_len(const struct lexer *l, size_t at)
 {
 	size_t from = at;
 
-	while (at < l->n && (isalnum((unsigned char)l->s[at]) || l->s[at] == '_' || (unsigned char)l->s[at] >= 0x80))
+	while (at < l->n && (isalnum((unsigned char)l->s[at]) || l->s[at] == '_' ||
+			     (unsigned char)l->s[at] >= 0x80))
 		at++;
 	return at - from;
 }
@@ -164,7 +166,8 @@ static int raw_block(struct lexer *l, size_t tag, size_t begin)
 	return lex_fail(l, "{% raw %} without {% endraw %}");
 }
 
-/* One escape of Python's, at s[0] == '\\'; its length, 0 where it is malformed.  Never longer decoded. */
+/* One escape of Python's, at s[0] == '\\'; its length, 0 where it is malformed.  Decoded it is
+ * never longer. */
 static size_t unescape(char *d, size_t *dn, const char *s, size_t n)
 {
 	static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -182,7 +185,9 @@ static size_t unescape(char *d, size_t *dn, const char *s, size_t n)
 		for (k = 2; k < 2 + (size_t)digits; k++) {
 			if (k >= n || !isxdigit((unsigned char)s[k]))
 				return 0;
-			c = c << 4 | (uint32_t)(isdigit((unsigned char)s[k]) ? s[k] - '0' : (s[k] | 32) - 'a' + 10);
+			c = c << 4 |
+			    (uint32_t)(isdigit((unsigned char)s[k]) ? s[k] - '0' :
+								      (s[k] | 32) - 'a' + 10);
 		}
 		if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
 			return 0;
@@ -241,11 +246,13 @@ static int lex_number(struct lexer *l)
 		p = 2;
 	}
 	for (; s + p < end; p++) {
-		bool digit = base == 16 ? isxdigit((unsigned char)s[p]) : isdigit((unsigned char)s[p]);
+		bool digit =
+			base == 16 ? isxdigit((unsigned char)s[p]) : isdigit((unsigned char)s[p]);
 
 		if (!digit && s[p] == '_')
 			continue;
-		if (!digit && base == 10 && !real && s[p] == '.' && s + p + 1 < end && isdigit((unsigned char)s[p + 1]))
+		if (!digit && base == 10 && !real && s[p] == '.' && s + p + 1 < end &&
+		    isdigit((unsigned char)s[p + 1]))
 			digit = real = true;
 		else if (!digit && base == 10 && (s[p] | 32) == 'e' && s + p + 1 < end) {
 			size_t q = p + 1 + (s[p + 1] == '-' || s[p + 1] == '+');
@@ -280,8 +287,9 @@ static int lex_number(struct lexer *l)
 
 static int lex_operator(struct lexer *l)
 {
-	static const char *const op[] = { "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-		"(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";" };
+	static const char *const op[] = { "//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+					  "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+					  ">",  "<",  "=",  ".",  ":",  "|",  ",", ";" };
 
 	for (size_t i = 0; i < sizeof(op) / sizeof(*op); i++) {
 		if (!starts(l, l->at, op[i]))
@@ -290,8 +298,8 @@ static int lex_operator(struct lexer *l)
 		l->at += strlen(op[i]);
 		return 0;
 	}
-	return err_set(l->e, EX_DATAERR, "%s:%d: unexpected character 0x%02x in a tag", l->file, l->line,
-		       (unsigned)(unsigned char)l->s[l->at]);
+	return err_set(l->e, EX_DATAERR, "%s:%d: unexpected character 0x%02x in a tag", l->file,
+		       l->line, (unsigned)(unsigned char)l->s[l->at]);
 }
 
 /* The inside of {{ }} or {% %} and its end. */
@@ -310,7 +318,8 @@ static int lex_inside(struct lexer *l, bool variable)
 			l->at += k;
 			continue;
 		}
-		if (!open && (starts(l, l->at, minus) || starts(l, l->at, end) || (!variable && starts(l, l->at, "+%}")))) {
+		if (!open && (starts(l, l->at, minus) || starts(l, l->at, end) ||
+			      (!variable && starts(l, l->at, "+%}")))) {
 			size_t p = l->at + (c == '-' || c == '+') + 2;
 
 			push(l, variable ? T_VAR_END : T_BLOCK_END, "", 0);
@@ -330,8 +339,10 @@ static int lex_inside(struct lexer *l, bool variable)
 		} else if (c == '"' || c == '\'') {
 			rc = lex_string(l);
 		} else {
-			open += (c == '(' || c == '[' || c == '{') - (c == ')' || c == ']' || c == '}');
-			rc = open < 0 ? lex_fail(l, "a bracket is closed that was not opened") : lex_operator(l);
+			open += (c == '(' || c == '[' || c == '{') -
+				(c == ')' || c == ']' || c == '}');
+			rc = open < 0 ? lex_fail(l, "a bracket is closed that was not opened") :
+					lex_operator(l);
 		}
 		if (rc)
 			return rc;
@@ -345,10 +356,12 @@ static int lex_template(struct lexer *l)
 		size_t from = l->at, tag = from, raw;
 		char kind;
 
-		while (tag + 1 < l->n && !(l->s[tag] == '{' && strchr("%{#", l->s[tag + 1]) && l->s[tag + 1]))
+		while (tag + 1 < l->n &&
+		       !(l->s[tag] == '{' && strchr("%{#", l->s[tag + 1]) && l->s[tag + 1]))
 			tag++;
 		if (tag + 1 >= l->n) {
-			push(l, T_TEXT, arena_strndup(l->arena, l->s + from, l->n - from), l->n - from);
+			push(l, T_TEXT, arena_strndup(l->arena, l->s + from, l->n - from),
+			     l->n - from);
 			break;
 		}
 		kind = l->s[tag + 1];
@@ -372,9 +385,12 @@ static int lex_template(struct lexer *l)
 	return 0;
 }
 
-int jinja_lex(struct jtokens *out, struct arena *a, const char *text, size_t n, const char *file, struct err *e)
+int jinja_lex(struct jtokens *out, struct arena *a, const char *text, size_t n, const char *file,
+	      struct err *e)
 {
-	struct lexer l = { .out = out, .arena = a, .line = 1, .line_starting = true, .file = file, .e = e };
+	struct lexer l = {
+		.out = out, .arena = a, .line = 1, .line_starting = true, .file = file, .e = e
+	};
 	char *s = arena_alloc(a, n + 1);
 	size_t k = 0;
 

@@ -1,4 +1,4 @@
-#include "formats/jinja.h"
+#include "formats/jinja_text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,10 +7,13 @@
 
 static int too_deep(struct jrender *r, int depth)
 {
-	return depth > JINJA_NESTING ? jfail(r, "a value is nested more than %d deep", JINJA_NESTING) : jstep(r, 1);
+	return depth > JINJA_NESTING ?
+		       jfail(r, "a value is nested more than %d deep", JINJA_NESTING) :
+		       jstep(r, 1);
 }
 
-static int put_real(struct jrender *r, struct jbuf *b, double v, const char *nan, const char *inf, const char *minus_inf)
+static int put_real(struct jrender *r, struct jbuf *b, double v, const char *nan, const char *inf,
+		    const char *minus_inf)
 {
 	char buf[32];
 
@@ -32,13 +35,15 @@ static int put_int(struct jrender *r, struct jbuf *b, long v)
 static bool printable(int32_t c)
 {
 	switch (utf8proc_category(c)) {
-	case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS: case UTF8PROC_CATEGORY_CO:
-	case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP:
-		return false;
-	case UTF8PROC_CATEGORY_ZS:
-		return c == ' ';
-	default:
-		return true;
+	case UTF8PROC_CATEGORY_CC:
+	case UTF8PROC_CATEGORY_CF:
+	case UTF8PROC_CATEGORY_CS:
+	case UTF8PROC_CATEGORY_CO:
+	case UTF8PROC_CATEGORY_CN:
+	case UTF8PROC_CATEGORY_ZL:
+	case UTF8PROC_CATEGORY_ZP: return false;
+	case UTF8PROC_CATEGORY_ZS: return c == ' ';
+	default: return true;
 	}
 }
 
@@ -62,7 +67,11 @@ static int repr_str(struct jrender *r, struct jbuf *b, const struct jvalue *v)
 			rc = jbuf_add(r, b, v->s + i, k, tag, NULL);
 			continue;
 		} else
-			snprintf(esc, sizeof(esc), c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+			snprintf(esc, sizeof(esc),
+				 c < 0x100   ? "\\x%02x" :
+				 c < 0x10000 ? "\\u%04x" :
+					       "\\U%08x",
+				 (unsigned)c);
 		rc = jbuf_add(r, b, esc, strlen(esc), tag, NULL);
 	}
 	return rc || jbuf_puts(r, b, quote) || (v->markup && jbuf_puts(r, b, ")")) ? -1 : 0;
@@ -81,7 +90,8 @@ static int repr_range(struct jrender *r, struct jbuf *b, const struct jlist *l)
 
 static int repr_list(struct jrender *r, struct jbuf *b, const struct jlist *l, int depth)
 {
-	static const char *const open[] = { "[", "(", "", "dict_keys([", "dict_values([", "dict_items([" };
+	static const char *const open[] = { "[",           "(", "", "dict_keys([", "dict_values([",
+					    "dict_items([" };
 	static const char *const close[] = { "]", ")", "", "])", "])", "])" };
 
 	if (l->kind == LIST_GENERATOR)
@@ -94,7 +104,10 @@ static int repr_list(struct jrender *r, struct jbuf *b, const struct jlist *l, i
 		if ((i && jbuf_puts(r, b, ", ")) || jv_repr(r, b, &l->v[i], depth + 1))
 			return -1;
 	}
-	return (l->kind == LIST_TUPLE && l->n == 1 && jbuf_puts(r, b, ",")) || jbuf_puts(r, b, close[l->kind]) ? -1 : 0;
+	return (l->kind == LIST_TUPLE && l->n == 1 && jbuf_puts(r, b, ",")) ||
+			       jbuf_puts(r, b, close[l->kind]) ?
+		       -1 :
+		       0;
 }
 
 static int repr_dict(struct jrender *r, struct jbuf *b, const struct jdict *d, int depth)
@@ -102,8 +115,8 @@ static int repr_dict(struct jrender *r, struct jbuf *b, const struct jdict *d, i
 	if (jbuf_puts(r, b, "{"))
 		return -1;
 	for (long i = 0; i < d->n; i++) {
-		if ((i && jbuf_puts(r, b, ", ")) || jv_repr(r, b, &d->key[i], depth + 1) || jbuf_puts(r, b, ": ") ||
-		    jv_repr(r, b, &d->value[i], depth + 1))
+		if ((i && jbuf_puts(r, b, ", ")) || jv_repr(r, b, &d->key[i], depth + 1) ||
+		    jbuf_puts(r, b, ": ") || jv_repr(r, b, &d->value[i], depth + 1))
 			return -1;
 	}
 	return jbuf_puts(r, b, "}");
@@ -114,26 +127,16 @@ int jv_repr(struct jrender *r, struct jbuf *b, const struct jvalue *v, int depth
 	if (too_deep(r, depth))
 		return -1;
 	switch (v->type) {
-	case V_UNDEFINED:
-		return jbuf_puts(r, b, depth ? "Undefined" : "");
-	case V_NONE:
-		return jbuf_puts(r, b, "None");
-	case V_BOOL:
-		return jbuf_puts(r, b, v->b ? "True" : "False");
-	case V_INT:
-		return put_int(r, b, v->i);
-	case V_FLOAT:
-		return put_real(r, b, v->f, "nan", "inf", "-inf");
-	case V_BIG:
-		return jbuf_add(r, b, v->s, v->n, TAG_TEMPLATE, NULL);
-	case V_STR:
-		return repr_str(r, b, v);
-	case V_LIST:
-		return repr_list(r, b, v->list, depth);
-	case V_DICT:
-		return repr_dict(r, b, v->dict, depth);
-	default:
-		return jfail(r, "a %s has no text of its own", jv_type(v));
+	case V_UNDEFINED: return jbuf_puts(r, b, depth ? "Undefined" : "");
+	case V_NONE: return jbuf_puts(r, b, "None");
+	case V_BOOL: return jbuf_puts(r, b, v->b ? "True" : "False");
+	case V_INT: return put_int(r, b, v->i);
+	case V_FLOAT: return put_real(r, b, v->f, "nan", "inf", "-inf");
+	case V_BIG: return jbuf_add(r, b, v->s, v->n, TAG_TEMPLATE, NULL);
+	case V_STR: return repr_str(r, b, v);
+	case V_LIST: return repr_list(r, b, v->list, depth);
+	case V_DICT: return repr_dict(r, b, v->dict, depth);
+	default: return jfail(r, "a %s has no text of its own", jv_type(v));
 	}
 }
 
@@ -155,8 +158,6 @@ int jv_string(struct jrender *r, const struct jvalue *v, struct jvalue *out)
 	return jbuf_value(r, &b, out);
 }
 
-/* -- JSON, as json.dumps writes it ---------------------------------------------------------------- */
-
 static int put_json_escape(struct jrender *r, struct jbuf *b, int32_t c, int32_t tag)
 {
 	static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
@@ -168,7 +169,9 @@ static int put_json_escape(struct jrender *r, struct jbuf *b, int32_t c, int32_t
 	else if (c < 0x10000)
 		snprintf(esc, sizeof(esc), "\\u%04x", (unsigned)c);
 	else
-		snprintf(esc, sizeof(esc), "\\u%04x\\u%04x", 0xD800u + ((unsigned)(c - 0x10000) >> 10), 0xDC00u + ((unsigned)(c - 0x10000) & 0x3FF));
+		snprintf(esc, sizeof(esc), "\\u%04x\\u%04x",
+			 0xD800u + ((unsigned)(c - 0x10000) >> 10),
+			 0xDC00u + ((unsigned)(c - 0x10000) & 0x3FF));
 	return jbuf_add(r, b, esc, strlen(esc), tag, NULL);
 }
 
@@ -185,7 +188,10 @@ static int put_json_str(struct jrender *r, struct jbuf *b, const struct jvalue *
 		if (c >= 0x20 && c != '"' && c != '\\' && (!ascii || c < 0x7F || c == 0x7F))
 			continue;
 		plain = jv_sub(v, from, i - from);
-		rc = jbuf_addv(r, b, &plain) || put_json_escape(r, b, c, v->tags ? v->tags[i] : v->tag) ? -1 : 0;
+		rc = jbuf_addv(r, b, &plain) ||
+				     put_json_escape(r, b, c, v->tags ? v->tags[i] : v->tag) ?
+			     -1 :
+			     0;
 		from = i + k;
 	}
 	if (!rc) {
@@ -213,7 +219,8 @@ static int newline(struct jrender *r, struct jbuf *b, const struct jvalue *inden
 	return 0;
 }
 
-static int separator(struct jrender *r, struct jbuf *b, const struct jvalue *separators, int which, const char *def)
+static int separator(struct jrender *r, struct jbuf *b, const struct jvalue *separators, int which,
+		     const char *def)
 {
 	if (!separators)
 		return jbuf_puts(r, b, def);
@@ -225,8 +232,12 @@ static int json_key_of(struct jrender *r, struct jbuf *b, const struct jvalue *k
 	if (k->type == V_STR)
 		return put_json_str(r, b, k, ascii);
 	if (k->type > V_BIG || k->type == V_UNDEFINED)
-		return jfail(r, "tojson: keys must be strings, numbers or none, found %s", jv_type(k));
-	return jbuf_puts(r, b, "\"") || jv_json(r, b, k, NULL, ascii, false, NULL, 0) || jbuf_puts(r, b, "\"") ? -1 : 0;
+		return jfail(r, "tojson: keys must be strings, numbers or none, found %s",
+			     jv_type(k));
+	return jbuf_puts(r, b, "\"") || jv_json(r, b, k, NULL, ascii, false, NULL, 0) ||
+			       jbuf_puts(r, b, "\"") ?
+		       -1 :
+		       0;
 }
 
 /* The places of d's keys in the order of writing. */
@@ -250,8 +261,8 @@ static int key_order(struct jrender *r, const struct jdict *d, bool sort, long *
 	return 0;
 }
 
-int jv_json(struct jrender *r, struct jbuf *b, const struct jvalue *v, const struct jvalue *indent, bool ascii, bool sort,
-	    const struct jvalue *separators, int depth)
+int jv_json(struct jrender *r, struct jbuf *b, const struct jvalue *v, const struct jvalue *indent,
+	    bool ascii, bool sort, const struct jvalue *separators, int depth)
 {
 	const char *comma = indent && indent->type != V_NONE ? "," : ", ";
 	bool dict = v->type == V_DICT;
@@ -260,25 +271,20 @@ int jv_json(struct jrender *r, struct jbuf *b, const struct jvalue *v, const str
 	if (too_deep(r, depth))
 		return -1;
 	switch (v->type) {
-	case V_NONE:
-		return jbuf_puts(r, b, "null");
-	case V_BOOL:
-		return jbuf_puts(r, b, v->b ? "true" : "false");
-	case V_FLOAT:
-		return put_real(r, b, v->f, "NaN", "Infinity", "-Infinity");
-	case V_STR:
-		return put_json_str(r, b, v, ascii);
+	case V_NONE: return jbuf_puts(r, b, "null");
+	case V_BOOL: return jbuf_puts(r, b, v->b ? "true" : "false");
+	case V_FLOAT: return put_real(r, b, v->f, "NaN", "Infinity", "-Infinity");
+	case V_STR: return put_json_str(r, b, v, ascii);
 	case V_INT:
-	case V_BIG:
-		return jv_repr(r, b, v, 0);
-	case V_DICT:
-		break;
+	case V_BIG: return jv_repr(r, b, v, 0);
+	case V_DICT: break;
 	case V_LIST:
 		if (v->list->kind <= LIST_TUPLE)
 			break;
 		/* fall through */
 	default:
-		return jfail(r, "tojson: a %s%s is not JSON serializable", jv_type(v), v->type == V_UNDEFINED ? " value" : "");
+		return jfail(r, "tojson: a %s%s is not JSON serializable", jv_type(v),
+			     v->type == V_UNDEFINED ? " value" : "");
 	}
 	if (!n)
 		return jbuf_puts(r, b, dict ? "{}" : "[]");
@@ -287,11 +293,14 @@ int jv_json(struct jrender *r, struct jbuf *b, const struct jvalue *v, const str
 	if (jbuf_puts(r, b, dict ? "{" : "["))
 		return -1;
 	for (long i = 0; i < n; i++) {
-		if ((i && separator(r, b, separators, 0, comma)) || newline(r, b, indent, depth + 1))
+		if ((i && separator(r, b, separators, 0, comma)) ||
+		    newline(r, b, indent, depth + 1))
 			return -1;
-		if (dict && (json_key_of(r, b, &v->dict->key[order[i]], ascii) || separator(r, b, separators, 1, ": ")))
+		if (dict && (json_key_of(r, b, &v->dict->key[order[i]], ascii) ||
+			     separator(r, b, separators, 1, ": ")))
 			return -1;
-		if (jv_json(r, b, dict ? &v->dict->value[order[i]] : &v->list->v[i], indent, ascii, sort, separators, depth + 1))
+		if (jv_json(r, b, dict ? &v->dict->value[order[i]] : &v->list->v[i], indent, ascii,
+			    sort, separators, depth + 1))
 			return -1;
 	}
 	return newline(r, b, indent, depth) || jbuf_puts(r, b, dict ? "}" : "]") ? -1 : 0;

@@ -1,4 +1,4 @@
-#include "formats/jinja.h"
+#include "formats/jinja_text.h"
 
 #include <string.h>
 #include <utf8proc.h>
@@ -37,8 +37,9 @@ size_t utf8_offset(const char *s, size_t n, long index)
 
 bool uni_space(int32_t c)
 {
-	return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-		(c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+	return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+	       c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+	       c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 static bool in_set(const struct jvalue *chars, int32_t c)
@@ -108,7 +109,8 @@ static int add_sub(struct jrender *r, struct jbuf *b, const struct jvalue *s, si
 }
 
 /* Finish a string that was made from s. */
-static int finish(struct jrender *r, struct jbuf *b, const struct jvalue *s, int rc, struct jvalue *out)
+static int finish(struct jrender *r, struct jbuf *b, const struct jvalue *s, int rc,
+		  struct jvalue *out)
 {
 	bool markup = s->markup;
 
@@ -134,7 +136,8 @@ static const char *special_upper(int32_t c, bool title)
 	case 0xFB02: return title ? "Fl" : "FL";
 	case 0xFB03: return title ? "Ffi" : "FFI";
 	case 0xFB04: return title ? "Ffl" : "FFL";
-	case 0xFB05: case 0xFB06: return title ? "St" : "ST";
+	case 0xFB05:
+	case 0xFB06: return title ? "St" : "ST";
 	default: return NULL;
 	}
 }
@@ -182,14 +185,19 @@ int jtext_case(struct jrender *r, const struct jvalue *s, enum jcase how, struct
 		bool up = how == CASE_UPPER || (how != CASE_LOWER && start);
 
 		k = jinja_utf8_get(s->s + i, s->n - i, &c);
-		if (up && (special = special_upper(c, how != CASE_UPPER && how != CASE_FILTER_TITLE)))
+		if (up &&
+		    (special = special_upper(c, how != CASE_UPPER && how != CASE_FILTER_TITLE)))
 			rc = jbuf_add(r, &b, special, strlen(special), tag_at(s, i), NULL);
-		d = !up ? lower(s, i, k, c) : how == CASE_UPPER || how == CASE_FILTER_TITLE ? utf8proc_toupper(c) : utf8proc_totitle(c);
+		d = !up                                           ? lower(s, i, k, c) :
+		    how == CASE_UPPER || how == CASE_FILTER_TITLE ? utf8proc_toupper(c) :
+								    utf8proc_totitle(c);
 		if (!special && d == c)
 			rc = jbuf_add(r, &b, s->s + i, k, tag_at(s, i), NULL);
 		else if (!special)
-			rc = jbuf_add(r, &b, (char *)u, (size_t)utf8proc_encode_char(d, u), tag_at(s, i), NULL);
-		start = how == CASE_TITLE ? !is_cased(c) : how == CASE_FILTER_TITLE && breaks_word(c);
+			rc = jbuf_add(r, &b, (char *)u, (size_t)utf8proc_encode_char(d, u),
+				      tag_at(s, i), NULL);
+		start = how == CASE_TITLE ? !is_cased(c) :
+					    how == CASE_FILTER_TITLE && breaks_word(c);
 	}
 	return finish(r, &b, s, rc, out);
 }
@@ -197,12 +205,15 @@ int jtext_case(struct jrender *r, const struct jvalue *s, enum jcase how, struct
 bool jtext_class(int32_t c, const char *what)
 {
 	utf8proc_category_t k = utf8proc_category(c);
-	bool letter = k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT ||
-		k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_LO;
+	bool letter = k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL ||
+		      k == UTF8PROC_CATEGORY_LT || k == UTF8PROC_CATEGORY_LM ||
+		      k == UTF8PROC_CATEGORY_LO;
 
 	if (what[0] == 'd')
 		return k == UTF8PROC_CATEGORY_ND;
-	return letter || (what[2] == 'n' && (k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO));
+	return letter ||
+	       (what[2] == 'n' && (k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL ||
+				   k == UTF8PROC_CATEGORY_NO));
 }
 
 bool jtext_all_case(const struct jvalue *s, bool upper)
@@ -215,15 +226,16 @@ bool jtext_all_case(const struct jvalue *s, bool upper)
 
 		jinja_utf8_get(s->s + i, s->n - i, &c);
 		k = utf8proc_category(c);
-		if (k == UTF8PROC_CATEGORY_LT || k == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU))
+		if (k == UTF8PROC_CATEGORY_LT ||
+		    k == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU))
 			return false;
 		some |= k == (upper ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL);
 	}
 	return some;
 }
 
-int jtext_replace(struct jrender *r, const struct jvalue *s, const struct jvalue *from, const struct jvalue *to,
-		  long count, struct jvalue *out)
+int jtext_replace(struct jrender *r, const struct jvalue *s, const struct jvalue *from,
+		  const struct jvalue *to, long count, struct jvalue *out)
 {
 	struct jbuf b = { 0 };
 	size_t at = 0;
@@ -258,7 +270,8 @@ int jtext_replace(struct jrender *r, const struct jvalue *s, const struct jvalue
 }
 
 /* Without a separator: words between runs of white space. */
-static int split_words(struct jrender *r, const struct jvalue *s, long max, bool right, struct jvalue *out)
+static int split_words(struct jrender *r, const struct jvalue *s, long max, bool right,
+		       struct jvalue *out)
 {
 	struct jvalue rest = *s, word;
 	int32_t c;
@@ -286,12 +299,14 @@ static int split_words(struct jrender *r, const struct jvalue *s, long max, bool
 		word = right ? jv_sub(&rest, k, rest.n - k) : jv_sub(&rest, 0, from);
 		if (jv_push(r, out, word))
 			return -1;
-		rest = right ? jv_sub(&rest, 0, from) : jv_sub(&rest, from + space, rest.n - from - space);
+		rest = right ? jv_sub(&rest, 0, from) :
+			       jv_sub(&rest, from + space, rest.n - from - space);
 		max--;
 	}
 }
 
-int jtext_split(struct jrender *r, const struct jvalue *s, const struct jvalue *sep, long max, bool right, struct jvalue *out)
+int jtext_split(struct jrender *r, const struct jvalue *s, const struct jvalue *sep, long max,
+		bool right, struct jvalue *out)
 {
 	struct jvalue rest = *s;
 	struct jlist *l;
@@ -315,7 +330,9 @@ int jtext_split(struct jrender *r, const struct jvalue *s, const struct jvalue *
 			break;
 		}
 		after = (size_t)hit + sep->n;
-		if (jv_push(r, out, right ? jv_sub(&rest, after, rest.n - after) : jv_sub(&rest, 0, (size_t)hit)))
+		if (jv_push(r, out,
+			    right ? jv_sub(&rest, after, rest.n - after) :
+				    jv_sub(&rest, 0, (size_t)hit)))
 			return -1;
 		rest = right ? jv_sub(&rest, 0, (size_t)hit) : jv_sub(&rest, after, rest.n - after);
 		max--;
@@ -331,7 +348,8 @@ int jtext_split(struct jrender *r, const struct jvalue *s, const struct jvalue *
 
 int jtext_escape(struct jrender *r, const struct jvalue *s, struct jvalue *out)
 {
-	static const char from[] = "&<>'\"", *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
+	static const char from[] = "&<>'\"", *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;",
+							     "&#34;" };
 	struct jbuf b = { 0 };
 	size_t at = 0;
 	int rc = 0;
@@ -346,7 +364,10 @@ int jtext_escape(struct jrender *r, const struct jvalue *s, struct jvalue *out)
 		if (!p)
 			continue;
 		rc = add_sub(r, &b, s, at, i - at) ||
-			jbuf_add(r, &b, to[p - from], strlen(to[p - from]), tag_at(s, i), NULL) ? -1 : 0;
+				     jbuf_add(r, &b, to[p - from], strlen(to[p - from]),
+					      tag_at(s, i), NULL) ?
+			     -1 :
+			     0;
 		at = i + 1;
 	}
 	if (!rc)
@@ -363,11 +384,14 @@ size_t jtext_break(const char *s, size_t n)
 
 	if (c == '\r' && n > 1 && s[1] == '\n')
 		return 2;
-	return (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029 ? k : 0;
+	return (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+			       c == 0x2029 ?
+		       k :
+		       0;
 }
 
-int jtext_indent(struct jrender *r, const struct jvalue *s, const struct jvalue *width, bool first, bool blank,
-		 struct jvalue *out)
+int jtext_indent(struct jrender *r, const struct jvalue *s, const struct jvalue *width, bool first,
+		 bool blank, struct jvalue *out)
 {
 	struct jbuf b = { 0 };
 	size_t at = 0;

@@ -1,7 +1,6 @@
 #include "formats/jinja.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +37,6 @@ void *jalloc(struct jrender *r, size_t n, size_t size)
 	return arena_calloc(&r->arena, n ? n : 1, size);
 }
 
-/* -- growing strings ---------------------------------------------------------------------------- */
-
 static void run_add(struct jbuf *b, size_t end, int32_t tag)
 {
 	if (b->nrun && b->run[b->nrun - 1].tag == tag) {
@@ -50,7 +47,8 @@ static void run_add(struct jbuf *b, size_t end, int32_t tag)
 	b->run[b->nrun++] = (struct jrun){ end, tag };
 }
 
-int jbuf_add(struct jrender *r, struct jbuf *b, const char *s, size_t n, int32_t tag, const int32_t *tags)
+int jbuf_add(struct jrender *r, struct jbuf *b, const char *s, size_t n, int32_t tag,
+	     const int32_t *tags)
 {
 	size_t from = b->s.len;
 
@@ -112,8 +110,6 @@ out:
 	jbuf_release(b);
 	return rc;
 }
-
-/* -- making ------------------------------------------------------------------------------------- */
 
 struct jvalue jv_undefined(const char *name)
 {
@@ -282,23 +278,18 @@ static int from_number(struct jrender *r, struct jvalue *out, const struct json 
 
 /* Strings are borrowed from the document, which outlives the rendering.  The reader has seen to
  * it that keys differ, so members are pushed without looking. */
-int jv_from_json(struct jrender *r, struct jvalue *out, const struct json *v, int32_t tag, int depth)
+int jv_from_json(struct jrender *r, struct jvalue *out, const struct json *v, int32_t tag,
+		 int depth)
 {
 	if (depth > JINJA_NESTING)
 		return jfail(r, "a value is nested more than %d deep", JINJA_NESTING);
 	*out = jv_none();
 	switch (v->type) {
-	case JSON_NULL:
-		return 0;
+	case JSON_NULL: return 0;
 	case JSON_FALSE:
-	case JSON_TRUE:
-		*out = jv_bool(v->type == JSON_TRUE);
-		return 0;
-	case JSON_NUMBER:
-		return from_number(r, out, v);
-	case JSON_STRING:
-		*out = jv_str(v->text, v->n, tag);
-		return 0;
+	case JSON_TRUE: *out = jv_bool(v->type == JSON_TRUE); return 0;
+	case JSON_NUMBER: return from_number(r, out, v);
+	case JSON_STRING: *out = jv_str(v->text, v->n, tag); return 0;
 	case JSON_ARRAY:
 		if (jv_list(r, out, LIST_LIST))
 			return -1;
@@ -315,402 +306,11 @@ int jv_from_json(struct jrender *r, struct jvalue *out, const struct json *v, in
 		for (size_t i = 0; i < v->n; i++) {
 			struct jvalue x, key = jv_str(v->member[i].key, v->member[i].keylen, tag);
 
-			if (jv_from_json(r, &x, &v->member[i].value, tag, depth + 1) || dict_push(r, out->dict, key, x))
+			if (jv_from_json(r, &x, &v->member[i].value, tag, depth + 1) ||
+			    dict_push(r, out->dict, key, x))
 				return -1;
 		}
 		return 0;
 	}
 	return 0;
-}
-
-/* -- asking ------------------------------------------------------------------------------------- */
-
-bool jv_number(const struct jvalue *v)
-{
-	return v->type == V_INT || v->type == V_FLOAT || v->type == V_BOOL;
-}
-
-double jv_real(const struct jvalue *v)
-{
-	return v->type == V_FLOAT ? v->f : v->type == V_BOOL ? (double)v->b : (double)v->i;
-}
-
-bool jv_true(const struct jvalue *v)
-{
-	switch (v->type) {
-	case V_UNDEFINED:
-	case V_NONE:
-		return false;
-	case V_BOOL:
-		return v->b;
-	case V_INT:
-		return v->i != 0;
-	case V_FLOAT:
-		return v->f != 0;
-	case V_STR:
-		return v->n != 0;
-	case V_LIST:
-		return v->list->kind == LIST_GENERATOR || v->list->n != 0;
-	case V_DICT:
-		return v->dict->n != 0;
-	default:
-		return true;
-	}
-}
-
-bool jv_is(const struct jvalue *v, const char *s)
-{
-	return v->type == V_STR && v->n == strlen(s) && !memcmp(v->s, s, v->n);
-}
-
-static bool eq(const struct jvalue *a, const struct jvalue *b, int depth);
-
-static bool list_eq(const struct jlist *a, const struct jlist *b, int depth)
-{
-	if (a == b)
-		return true;
-	if (a->kind != b->kind || a->kind == LIST_GENERATOR || a->kind == LIST_VALUES || a->n != b->n)
-		return false;
-	for (long i = 0; i < a->n; i++) {
-		if (!eq(&a->v[i], &b->v[i], depth))
-			return false;
-	}
-	return true;
-}
-
-static bool dict_eq(const struct jdict *a, const struct jdict *b, int depth)
-{
-	if (a->n != b->n)
-		return false;
-	for (long i = 0; i < a->n; i++) {
-		const struct jvalue *v = jv_find(b, &a->key[i]);
-
-		if (!v || !eq(&a->value[i], v, depth))
-			return false;
-	}
-	return true;
-}
-
-/* Integers and doubles compare by value, exactly. */
-static int cmp_numbers(const struct jvalue *a, const struct jvalue *b)
-{
-	long x, y;
-	double p, q;
-
-	if (a->type != V_FLOAT && b->type != V_FLOAT) {
-		x = a->type == V_BOOL ? a->b : a->i;
-		y = b->type == V_BOOL ? b->b : b->i;
-		return (x > y) - (x < y);
-	}
-	p = jv_real(a);
-	q = jv_real(b);
-	return p < q ? -1 : p > q ? 1 : p == q ? 0 : 2;
-}
-
-/* Values that are nested deeper than a template can be (made by a loop) differ from all others. */
-static bool eq(const struct jvalue *a, const struct jvalue *b, int depth)
-{
-	if (depth > JINJA_DEPTH)
-		return false;
-	if (jv_number(a) && jv_number(b))
-		return cmp_numbers(a, b) == 0;
-	if (a->type != b->type)
-		return false;
-	switch (a->type) {
-	case V_UNDEFINED:
-	case V_NONE:
-		return true;
-	case V_STR:
-	case V_BIG:
-		return a->n == b->n && (a->s == b->s || !memcmp(a->s, b->s, a->n));
-	case V_LIST:
-		return list_eq(a->list, b->list, depth + 1);
-	case V_DICT:
-		return dict_eq(a->dict, b->dict, depth + 1);
-	case V_FUNCTION:
-		return a->function == b->function;
-	default:
-		return a->loop == b->loop;
-	}
-}
-
-bool jv_eq(const struct jvalue *a, const struct jvalue *b)
-{
-	return eq(a, b, 0);
-}
-
-int jv_cmp(struct jrender *r, const struct jvalue *a, const struct jvalue *b, int *c)
-{
-	if (jstep(r, 1))
-		return -1;
-	if (jv_number(a) && jv_number(b)) {
-		*c = cmp_numbers(a, b);
-		return 0;
-	}
-	if (a->type == V_STR && b->type == V_STR) {
-		size_t n = a->n < b->n ? a->n : b->n;
-
-		*c = n ? memcmp(a->s, b->s, n) : 0;
-		*c = *c ? (*c > 0) - (*c < 0) : (a->n > b->n) - (a->n < b->n);
-		return 0;
-	}
-	if (a->type == V_LIST && b->type == V_LIST && a->list->kind == b->list->kind && a->list->kind <= LIST_TUPLE) {
-		const struct jlist *x = a->list, *y = b->list;
-
-		for (long i = 0; i < x->n && i < y->n; i++) {
-			int rc;
-
-			if (jv_eq(&x->v[i], &y->v[i]))
-				continue;
-			if (++r->depth > JINJA_DEPTH)
-				return jfail(r, "nested too deep");
-			rc = jv_cmp(r, &x->v[i], &y->v[i], c);
-			r->depth--;
-			return rc;
-		}
-		*c = (x->n > y->n) - (x->n < y->n);
-		return 0;
-	}
-	if (a->type == V_UNDEFINED || b->type == V_UNDEFINED)
-		return jfail(r, "'%.80s' is undefined", a->type == V_UNDEFINED ? a->s : b->s);
-	return jfail(r, "%s and %s have no order", jv_type(a), jv_type(b));
-}
-
-int jv_contains(struct jrender *r, const struct jvalue *box, const struct jvalue *v, bool *yes)
-{
-	struct jvalue l;
-
-	if (box->type == V_STR) {
-		if (v->type != V_STR)
-			return jfail(r, "'in' a string wants a string, found %s", jv_type(v));
-		*yes = jtext_find(box, v, false) >= 0;
-		return jstep(r, (long)(box->n / 256));
-	}
-	if (box->type == V_DICT) {
-		if (v->type == V_DICT || (v->type == V_LIST && v->list->kind == LIST_LIST))
-			return jfail(r, "a %s cannot be a key", jv_type(v));
-		*yes = jv_find(box->dict, v) != NULL;
-		return jstep(r, 1 + box->dict->n / 16);
-	}
-	if (jv_iter(r, box, &l) || jstep(r, 1 + l.list->n / 16))
-		return -1;
-	*yes = false;
-	for (long i = 0; i < l.list->n && !*yes; i++)
-		*yes = jv_eq(&l.list->v[i], v);
-	return 0;
-}
-
-int jv_iter(struct jrender *r, const struct jvalue *v, struct jvalue *list)
-{
-	int32_t c;
-
-	if (v->type == V_LIST && v->list->kind != LIST_GENERATOR) {
-		*list = *v;
-		return 0;
-	}
-	if (jv_list(r, list, LIST_LIST))
-		return -1;
-	switch (v->type) {
-	case V_UNDEFINED:
-		return 0;
-	case V_LIST:
-		if (!v->list->consumed) {
-			list->list->v = v->list->v;
-			list->list->n = list->list->cap = v->list->n;
-		}
-		v->list->consumed = true;
-		return 0;
-	case V_STR:
-		for (size_t i = 0, k; i < v->n; i += k) {
-			k = jinja_utf8_get(v->s + i, v->n - i, &c);
-			if (jv_push(r, list, jv_sub(v, i, k)))
-				return -1;
-		}
-		return 0;
-	case V_DICT:
-		for (long i = 0; i < v->dict->n; i++) {
-			if (jv_push(r, list, v->dict->key[i]))
-				return -1;
-		}
-		return 0;
-	default:
-		return jfail(r, "'%s' object is not iterable", jv_type(v));
-	}
-}
-
-int jv_len(struct jrender *r, const struct jvalue *v, long *n)
-{
-	*n = 0;
-	if (v->type == V_UNDEFINED)
-		return 0;
-	if (v->type == V_STR)
-		*n = utf8_count(v->s, v->n);
-	else if (v->type == V_DICT)
-		*n = v->dict->n;
-	else if (v->type == V_LIST && v->list->kind != LIST_GENERATOR)
-		*n = v->list->n;
-	else
-		return jfail(r, "object of type '%s' has no length", jv_type(v));
-	return 0;
-}
-
-const char *jv_type(const struct jvalue *v)
-{
-	static const char *const list[] = { "list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator" };
-	static const char *const other[] = { "Undefined", "NoneType", "bool", "int", "float", "int", "str", "list", "dict",
-		"Namespace", "LoopContext", "Macro", "method", "function" };
-
-	return v->type == V_LIST ? list[v->list->kind] : other[v->type];
-}
-
-/* -- arithmetic ----------------------------------------------------------------------------------- */
-
-static long as_int(const struct jvalue *v)
-{
-	return v->type == V_BOOL ? v->b : v->i;
-}
-
-static int pow_int(struct jrender *r, long a, long b, struct jvalue *out)
-{
-	long y = 1;
-
-	if (b < 0)
-		return *out = jv_float(pow((double)a, (double)b)), a ? 0 : jfail(r, "division by zero");
-	while (b > 0) {
-		if ((b & 1) && __builtin_mul_overflow(y, a, &y))
-			return jfail(r, "an integer is out of range");
-		b >>= 1;
-		if (b && __builtin_mul_overflow(a, a, &a))
-			return jfail(r, "an integer is out of range");
-	}
-	*out = jv_int(y);
-	return 0;
-}
-
-static int arith_int(struct jrender *r, enum jop op, long a, long b, struct jvalue *out)
-{
-	long y = 0;
-	bool over = false;
-
-	if ((op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD) && b == 0)
-		return jfail(r, "division by zero");
-	switch (op) {
-	case OP_ADD: over = __builtin_add_overflow(a, b, &y); break;
-	case OP_SUB: over = __builtin_sub_overflow(a, b, &y); break;
-	case OP_MUL: over = __builtin_mul_overflow(a, b, &y); break;
-	case OP_DIV: return *out = jv_float((double)a / (double)b), 0;
-	case OP_POW: return pow_int(r, a, b, out);
-	case OP_FLOORDIV:
-	case OP_MOD:
-		if (b == -1) {
-			over = op == OP_FLOORDIV && __builtin_sub_overflow(0L, a, &y);
-			break;
-		}
-		y = a % b;
-		if (y && (y < 0) != (b < 0))
-			y += b;
-		if (op == OP_FLOORDIV)
-			y = (a - y) / b;
-		break;
-	default:
-		bug("not an arithmetic operator: %d", op);
-	}
-	if (over)
-		return jfail(r, "an integer is out of range");
-	*out = jv_int(y);
-	return 0;
-}
-
-static int arith_real(struct jrender *r, enum jop op, double a, double b, struct jvalue *out)
-{
-	double y = 0;
-
-	if ((op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD) && b == 0)
-		return jfail(r, "division by zero");
-	switch (op) {
-	case OP_ADD: y = a + b; break;
-	case OP_SUB: y = a - b; break;
-	case OP_MUL: y = a * b; break;
-	case OP_DIV: y = a / b; break;
-	case OP_POW: y = pow(a, b); break;
-	case OP_FLOORDIV:
-	case OP_MOD:
-		y = fmod(a, b);
-		if (y != 0 && (y < 0) != (b < 0))
-			y += b;
-		if (op == OP_FLOORDIV)
-			y = round((a - y) / b);
-		else if (y == 0)
-			y = copysign(0, b);
-		break;
-	default:
-		bug("not an arithmetic operator: %d", op);
-	}
-	*out = jv_float(y);
-	return 0;
-}
-
-static int repeat(struct jrender *r, const struct jvalue *v, long k, struct jvalue *out)
-{
-	struct jbuf b = { 0 };
-
-	if (v->type == V_LIST && jv_list(r, out, v->list->kind))
-		return -1;
-	for (long i = 0; i < k; i++) {
-		if (jstep(r, 1) || (v->type == V_STR && jbuf_addv(r, &b, v)))
-			return jbuf_release(&b), -1;
-		for (long j = 0; v->type == V_LIST && j < v->list->n; j++) {
-			if (jstep(r, 1) || jv_push(r, out, v->list->v[j]))
-				return -1;
-		}
-	}
-	return v->type == V_STR ? jbuf_value(r, &b, out) : 0;
-}
-
-static int add_strings(struct jrender *r, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
-{
-	struct jvalue x = *a, y = *b;
-	struct jbuf buf = { 0 };
-	bool markup = a->markup || b->markup;
-
-	if (markup && (jtext_escape(r, a, &x) || jtext_escape(r, b, &y)))
-		return -1;
-	if (jbuf_addv(r, &buf, &x) || jbuf_addv(r, &buf, &y))
-		return jbuf_release(&buf), -1;
-	if (jbuf_value(r, &buf, out))
-		return -1;
-	out->markup = markup;
-	return 0;
-}
-
-int jv_arith(struct jrender *r, enum jop op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
-{
-	static const char *const name[] = { "+", "-", "*", "/", "//", "%", "**" };
-	bool lists = a->type == V_LIST && b->type == V_LIST && a->list->kind == b->list->kind && a->list->kind <= LIST_TUPLE;
-
-	if (jv_number(a) && jv_number(b)) {
-		if (a->type == V_FLOAT || b->type == V_FLOAT)
-			return arith_real(r, op, jv_real(a), jv_real(b), out);
-		return arith_int(r, op, as_int(a), as_int(b), out);
-	}
-	if (op == OP_MOD && a->type == V_STR)
-		return jtext_format(r, a, b, out);
-	if (op == OP_ADD && a->type == V_STR && b->type == V_STR)
-		return add_strings(r, a, b, out);
-	if (op == OP_ADD && lists) {
-		if (jv_list(r, out, a->list->kind))
-			return -1;
-		for (long i = 0; i < a->list->n + b->list->n; i++) {
-			if (jstep(r, 1) || jv_push(r, out, i < a->list->n ? a->list->v[i] : b->list->v[i - a->list->n]))
-				return -1;
-		}
-		return 0;
-	}
-	if (op == OP_MUL && (a->type == V_STR || (a->type == V_LIST && a->list->kind <= LIST_TUPLE)) && (b->type == V_INT || b->type == V_BOOL))
-		return repeat(r, a, as_int(b), out);
-	if (op == OP_MUL && (b->type == V_STR || (b->type == V_LIST && b->list->kind <= LIST_TUPLE)) && (a->type == V_INT || a->type == V_BOOL))
-		return repeat(r, b, as_int(a), out);
-	if (a->type == V_UNDEFINED || b->type == V_UNDEFINED)
-		return jfail(r, "'%.80s' is undefined", a->type == V_UNDEFINED ? a->s : b->s);
-	return jfail(r, "'%s' between %s and %s", name[op], jv_type(a), jv_type(b));
 }

@@ -38,14 +38,16 @@ static void as_text(char *out, size_t size, const struct json *messages)
 	for (size_t i = 0; messages && i < messages->n; i++) {
 		const struct json *c = json_get(&messages->item[i], "content");
 
-		at += (size_t)snprintf(out + at, size - at, "%s%.1s:%s", i ? "|" : "", json_get(&messages->item[i], "role")->text,
+		at += (size_t)snprintf(out + at, size - at, "%s%.1s:%s", i ? "|" : "",
+				       json_get(&messages->item[i], "role")->text,
 				       json_is(c, JSON_STRING) ? c->text : "?");
 	}
 }
 
 /* One row: its prompt and conversation as "u:text|a:text", its gold. */
-static void row_case(const char *what, const char *text, const struct dataset_opts *o, enum dataset_kind kind, const char *messages,
-		     const char *conversation, const char *answer)
+static void row_case(const char *what, const char *text, const struct dataset_opts *o,
+		     enum dataset_kind kind, const char *messages, const char *conversation,
+		     const char *answer)
 {
 	struct dataset *d = opened(text, o);
 	struct dataset_row row;
@@ -69,32 +71,57 @@ static void row_case(const char *what, const char *text, const struct dataset_op
 
 static void test_schemas(void)
 {
-	struct dataset_opts keys = { .prompt_key = "q", .answer_key = "a" }, path_key = { .answer_key = "meta.gold" };
+	struct dataset_opts keys = { .prompt_key = "q", .answer_key = "a" },
+			    path_key = { .answer_key = "meta.gold" };
 	struct dataset_opts messages = { .messages_key = "chat" };
 
-	row_case("messages with an answer", "{\"messages\":[{\"role\":\"user\",\"content\":\"2+2?\"},{\"role\":\"assistant\",\"content\":\"so\\n#### 1,004\"}]}",
-		 NULL, DATASET_CHAT, "u:2+2?", "u:2+2?|a:so\n#### 1,004", "1004");
-	row_case("messages without", "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"q\"}],\"ground_truth\":7}",
-		 NULL, DATASET_PROMPT, "s:s|u:q", "", "7");
-	row_case("verl", "{\"data_source\":\"x\",\"prompt\":[{\"role\":\"user\",\"content\":\"q\"}],\"reward_model\":{\"style\":\"rule\",\"ground_truth\":\"72\"}}",
-		 NULL, DATASET_PROMPT, "u:q", "", "72");
-	row_case("GSM8K", "{\"question\":\"How many?\",\"answer\":\"48/2 = <<48/2=24>>24\\n#### 72\"}", NULL, DATASET_PROMPT, "u:How many?",
-		 "u:How many?|a:48/2 = <<48/2=24>>24\n#### 72", "72");
-	row_case("MATH", "{\"problem\":\"p\",\"solution\":\"We get \\\\boxed{3}, no, $\\\\boxed{\\\\frac{1}{2}}$.\",\"level\":\"5\"}", NULL, DATASET_PROMPT, "u:p",
-		 "u:p|a:We get \\boxed{3}, no, $\\boxed{\\frac{1}{2}}$.", "\\frac{1}{2}");
-	row_case("MATH-500", "{\"problem\":\"p\",\"solution\":\"long \\\\boxed{x}\",\"answer\":\"y\"}", NULL, DATASET_PROMPT, "u:p", "u:p|a:long \\boxed{x}", "y");
-	row_case("input and output", "{\"input\":\"i\",\"output\":\"o\"}", NULL, DATASET_PROMPT, "u:i", "u:i|a:o", "o");
-	row_case("instruction and input", "{\"instruction\":\"Sort\",\"input\":\"b a\",\"output\":\"a b\"}", NULL, DATASET_PROMPT, "u:Sort\n\nb a", "u:Sort\n\nb a|a:a b", "a b");
-	row_case("instruction alone", "{\"instruction\":\"Sort\",\"input\":\"\",\"output\":\"x\"}", NULL, DATASET_PROMPT, "u:Sort", "u:Sort|a:x", "x");
-	row_case("a prompt alone", "{\"prompt\":\"hello\"}", NULL, DATASET_PROMPT, "u:hello", "", "(none)");
-	row_case("a number", "{\"prompt\":\"p\",\"answer\":0.50}", NULL, DATASET_PROMPT, "u:p", "u:p|a:0.50", "0.50");
-	row_case("keys", "{\"prompt\":\"no\",\"q\":\"yes\",\"a\":\"A\",\"answer\":\"no\"}", &keys, DATASET_PROMPT, "u:yes", "u:yes|a:A", "A");
-	row_case("a path", "{\"prompt\":\"p\",\"meta\":{\"gold\":5}}", &path_key, DATASET_PROMPT, "u:p", "u:p|a:5", "5");
-	row_case("messages_key", "{\"chat\":[{\"role\":\"user\",\"content\":\"x\"}]}", &messages, DATASET_PROMPT, "u:x", "", "(none)");
-	row_case("no gold in blanks", "{\"prompt\":\"p\",\"answer\":\" \\n\"}", NULL, DATASET_PROMPT, "u:p", "u:p|a: \n", "(none)");
+	row_case(
+		"messages with an answer",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"2+2?\"},{\"role\":\"assistant\",\"content\":\"so\\n#### 1,004\"}]}",
+		NULL, DATASET_CHAT, "u:2+2?", "u:2+2?|a:so\n#### 1,004", "1004");
+	row_case(
+		"messages without",
+		"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"q\"}],\"ground_truth\":7}",
+		NULL, DATASET_PROMPT, "s:s|u:q", "", "7");
+	row_case(
+		"verl",
+		"{\"data_source\":\"x\",\"prompt\":[{\"role\":\"user\",\"content\":\"q\"}],\"reward_model\":{\"style\":\"rule\",\"ground_truth\":\"72\"}}",
+		NULL, DATASET_PROMPT, "u:q", "", "72");
+	row_case("GSM8K",
+		 "{\"question\":\"How many?\",\"answer\":\"48/2 = <<48/2=24>>24\\n#### 72\"}", NULL,
+		 DATASET_PROMPT, "u:How many?", "u:How many?|a:48/2 = <<48/2=24>>24\n#### 72",
+		 "72");
+	row_case(
+		"MATH",
+		"{\"problem\":\"p\",\"solution\":\"We get \\\\boxed{3}, no, $\\\\boxed{\\\\frac{1}{2}}$.\",\"level\":\"5\"}",
+		NULL, DATASET_PROMPT, "u:p",
+		"u:p|a:We get \\boxed{3}, no, $\\boxed{\\frac{1}{2}}$.", "\\frac{1}{2}");
+	row_case("MATH-500",
+		 "{\"problem\":\"p\",\"solution\":\"long \\\\boxed{x}\",\"answer\":\"y\"}", NULL,
+		 DATASET_PROMPT, "u:p", "u:p|a:long \\boxed{x}", "y");
+	row_case("input and output", "{\"input\":\"i\",\"output\":\"o\"}", NULL, DATASET_PROMPT,
+		 "u:i", "u:i|a:o", "o");
+	row_case("instruction and input",
+		 "{\"instruction\":\"Sort\",\"input\":\"b a\",\"output\":\"a b\"}", NULL,
+		 DATASET_PROMPT, "u:Sort\n\nb a", "u:Sort\n\nb a|a:a b", "a b");
+	row_case("instruction alone", "{\"instruction\":\"Sort\",\"input\":\"\",\"output\":\"x\"}",
+		 NULL, DATASET_PROMPT, "u:Sort", "u:Sort|a:x", "x");
+	row_case("a prompt alone", "{\"prompt\":\"hello\"}", NULL, DATASET_PROMPT, "u:hello", "",
+		 "(none)");
+	row_case("a number", "{\"prompt\":\"p\",\"answer\":0.50}", NULL, DATASET_PROMPT, "u:p",
+		 "u:p|a:0.50", "0.50");
+	row_case("keys", "{\"prompt\":\"no\",\"q\":\"yes\",\"a\":\"A\",\"answer\":\"no\"}", &keys,
+		 DATASET_PROMPT, "u:yes", "u:yes|a:A", "A");
+	row_case("a path", "{\"prompt\":\"p\",\"meta\":{\"gold\":5}}", &path_key, DATASET_PROMPT,
+		 "u:p", "u:p|a:5", "5");
+	row_case("messages_key", "{\"chat\":[{\"role\":\"user\",\"content\":\"x\"}]}", &messages,
+		 DATASET_PROMPT, "u:x", "", "(none)");
+	row_case("no gold in blanks", "{\"prompt\":\"p\",\"answer\":\" \\n\"}", NULL,
+		 DATASET_PROMPT, "u:p", "u:p|a: \n", "(none)");
 }
 
-static void preference_case(const char *what, const char *text, const char *prompt, const char *first, const char *second)
+static void preference_case(const char *what, const char *text, const char *prompt,
+			    const char *first, const char *second)
 {
 	struct dataset *d = opened(text, NULL);
 	struct dataset_row row;
@@ -105,7 +132,8 @@ static void preference_case(const char *what, const char *text, const char *prom
 		ok(0, "%s: %s", what, e.msg);
 		return;
 	}
-	ok(row.kind == DATASET_PREFERENCE && row.ncompletions == (second ? 2 : 1), "%s: %d completions", what, row.ncompletions);
+	ok(row.kind == DATASET_PREFERENCE && row.ncompletions == (second ? 2 : 1),
+	   "%s: %d completions", what, row.ncompletions);
 	as_text(buf, sizeof(buf), row.messages);
 	is_str(buf, prompt, "%s: prompt", what);
 	as_text(buf, sizeof(buf), row.completion[0].messages);
@@ -121,14 +149,22 @@ static void preference_case(const char *what, const char *text, const char *prom
 
 static void test_preferences(void)
 {
-	preference_case("strings", "{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":\"r\"}", "u:p", "a:c", "a:r");
-	preference_case("messages", "{\"prompt\":[{\"role\":\"user\",\"content\":\"p\"}],\"chosen\":[{\"role\":\"assistant\",\"content\":\"c\"}],\"rejected\":[{\"role\":\"assistant\",\"content\":\"r\"}]}",
-			"u:p", "a:c", "a:r");
-	preference_case("implicit prompt", "{\"chosen\":[{\"role\":\"user\",\"content\":\"p\"},{\"role\":\"assistant\",\"content\":\"c\"}],\"rejected\":[{\"role\":\"user\",\"content\":\"p\"},{\"role\":\"assistant\",\"content\":\"r\"}]}",
-			"u:p", "a:c", "a:r");
-	preference_case("ranks", "{\"context\":[{\"role\":\"user\",\"content\":\"p\"}],\"completions\":[{\"rank\":1,\"completion\":[{\"role\":\"assistant\",\"content\":\"r\"}]},{\"rank\":0,\"completion\":[{\"role\":\"assistant\",\"content\":\"c\"}]}]}",
-			"u:p", "a:c", "a:r");
-	preference_case("a label", "{\"prompt\":\"p\",\"completion\":\"c\",\"label\":false}", "u:p", "a:c", NULL);
+	preference_case("strings", "{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":\"r\"}", "u:p",
+			"a:c", "a:r");
+	preference_case(
+		"messages",
+		"{\"prompt\":[{\"role\":\"user\",\"content\":\"p\"}],\"chosen\":[{\"role\":\"assistant\",\"content\":\"c\"}],\"rejected\":[{\"role\":\"assistant\",\"content\":\"r\"}]}",
+		"u:p", "a:c", "a:r");
+	preference_case(
+		"implicit prompt",
+		"{\"chosen\":[{\"role\":\"user\",\"content\":\"p\"},{\"role\":\"assistant\",\"content\":\"c\"}],\"rejected\":[{\"role\":\"user\",\"content\":\"p\"},{\"role\":\"assistant\",\"content\":\"r\"}]}",
+		"u:p", "a:c", "a:r");
+	preference_case(
+		"ranks",
+		"{\"context\":[{\"role\":\"user\",\"content\":\"p\"}],\"completions\":[{\"rank\":1,\"completion\":[{\"role\":\"assistant\",\"content\":\"r\"}]},{\"rank\":0,\"completion\":[{\"role\":\"assistant\",\"content\":\"c\"}]}]}",
+		"u:p", "a:c", "a:r");
+	preference_case("a label", "{\"prompt\":\"p\",\"completion\":\"c\",\"label\":false}", "u:p",
+			"a:c", NULL);
 }
 
 static void test_templates(void)
@@ -146,24 +182,33 @@ static void test_templates(void)
 	strcpy(system, path);
 	o.prompt_file = prompt;
 	o.system_prompt_file = system;
-	row_case("prompt and system file", rows, &o, DATASET_PROMPT, "s:Be good.\n|u:Think {hard}:\n1+1\nAnswer:", "s:Be good.\n|u:Think {hard}:\n1+1\nAnswer:|a:2", "2");
-	row_case("the row's own system message stays", "{\"messages\":[{\"role\":\"system\",\"content\":\"own\"},{\"role\":\"user\",\"content\":\"x\"}]}", &o, DATASET_PROMPT,
-		 "s:own|u:Think {hard}:\nx\nAnswer:", "", "(none)");
+	row_case("prompt and system file", rows, &o, DATASET_PROMPT,
+		 "s:Be good.\n|u:Think {hard}:\n1+1\nAnswer:",
+		 "s:Be good.\n|u:Think {hard}:\n1+1\nAnswer:|a:2", "2");
+	row_case(
+		"the row's own system message stays",
+		"{\"messages\":[{\"role\":\"system\",\"content\":\"own\"},{\"role\":\"user\",\"content\":\"x\"}]}",
+		&o, DATASET_PROMPT, "s:own|u:Think {hard}:\nx\nAnswer:", "", "(none)");
 	d = opened(rows, &o);
-	ok(d && !dataset_row(d, 0, &row, &e) && !strcmp(row.prompt, "1+1"), "prompt is the text before the template");
+	ok(d && !dataset_row(d, 0, &row, &e) && !strcmp(row.prompt, "1+1"),
+	   "prompt is the text before the template");
 	dataset_row_release(&row);
 	dataset_close(d);
 	put("prompt.txt", "no place", 8);
-	ok(dataset_open(&d, path, &o, &e) && e.code == EX_DATAERR && strstr(e.msg, "found no {}"), "%s", e.msg);
+	ok(dataset_open(&d, path, &o, &e) && e.code == EX_DATAERR && strstr(e.msg, "found no {}"),
+	   "%s", e.msg);
 	put("prompt.txt", "{x}", 3);
-	ok(dataset_open(&d, path, &o, &e) && e.code == EX_DATAERR && strstr(e.msg, "{x}"), "%s", e.msg);
+	ok(dataset_open(&d, path, &o, &e) && e.code == EX_DATAERR && strstr(e.msg, "{x}"), "%s",
+	   e.msg);
 }
 
 static void test_lines(void)
 {
-	static const char text[] = "\xEF\xBB\xBF{\"id\":\"a\",\"prompt\":\"one\"}\r\n\r\n   \n{\"prompt\":\"two \\u00e9\",\"id\":7}\n{\"prompt\":\"three\"}";
+	static const char text[] =
+		"\xEF\xBB\xBF{\"id\":\"a\",\"prompt\":\"one\"}\r\n\r\n   \n{\"prompt\":\"two \\u00e9\",\"id\":7}\n{\"prompt\":\"three\"}";
 	struct dataset *d = opened(text, NULL);
-	static const char *const want[] = { "one", "two é", "three" }, *const ids[] = { "a", "7", NULL };
+	static const char *const want[] = { "one", "two é", "three" }, *const ids[] = { "a", "7",
+											NULL };
 	static const int line[] = { 1, 4, 5 };
 	struct digest whole = hash128(text, sizeof(text) - 1);
 	struct dataset_row row;
@@ -172,11 +217,14 @@ static void test_lines(void)
 	ok(d && dataset_count(d) == 3, "BOM, CRLF, blank lines, no final newline");
 	ok(digest_equal(dataset_digest(d), whole), "the digest is XXH3-128 of all bytes");
 	for (long i = 2; i >= 0; i--) {
-		ok(!dataset_row(d, i, &row, &e) && !strcmp(row.prompt, want[i]) && row.line == line[i] && row.index == i, "row %ld, line %ld", i, row.line);
+		ok(!dataset_row(d, i, &row, &e) && !strcmp(row.prompt, want[i]) &&
+			   row.line == line[i] && row.index == i,
+		   "row %ld, line %ld", i, row.line);
 		ok(ids[i] ? row.id && !strcmp(row.id, ids[i]) : !row.id, "its id");
 		dataset_row_release(&row);
 	}
-	ok(!truncate(path, 40) && dataset_row(d, 1, &row, &e) && e.code == EX_DATAERR, "a file that shrank: %s", e.msg);
+	ok(!truncate(path, 40) && dataset_row(d, 1, &row, &e) && e.code == EX_DATAERR,
+	   "a file that shrank: %s", e.msg);
 	dataset_close(d);
 	d = opened("{\"prompt\":\"one\"}\n", NULL);
 	if (truncate(path, 0))
@@ -187,7 +235,9 @@ static void test_lines(void)
 	ok(dataset_row(d, 0, &row, &e) && strstr(e.msg, "changed since"), "%s", e.msg);
 	dataset_close(d);
 	d = opened(" [\n{\"prompt\":\"x\"},\n{\"prompt\":\"y\"}]", NULL);
-	ok(d && dataset_count(d) == 2 && !dataset_row(d, 1, &row, &e) && !strcmp(row.prompt, "y") && row.line == 3, "a JSON array");
+	ok(d && dataset_count(d) == 2 && !dataset_row(d, 1, &row, &e) && !strcmp(row.prompt, "y") &&
+		   row.line == 3,
+	   "a JSON array");
 	dataset_row_release(&row);
 	dataset_close(d);
 }
@@ -227,7 +277,9 @@ static void test_stdin(void)
 	put("in", "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n", 30);
 	if (!freopen(path, "r", stdin))
 		die(EX_IOERR, "freopen");
-	ok(!dataset_open(&d, "-", &none, &e) && dataset_count(d) == 2 && !dataset_row(d, 1, &row, &e) && !strcmp(row.prompt, "b"), "standard input");
+	ok(!dataset_open(&d, "-", &none, &e) && dataset_count(d) == 2 &&
+		   !dataset_row(d, 1, &row, &e) && !strcmp(row.prompt, "b"),
+	   "standard input");
 	dataset_row_release(&row);
 	dataset_close(d);
 }
@@ -252,20 +304,34 @@ static void test_refused(void)
 	struct err e = ERR_INIT;
 
 	refused("a bare value", "{\"prompt\":\"x\"}\n3\n", "2: found a number, wanted an object");
-	refused("an unknown schema", "{\"text\":\"x\"}\n", "1: found no messages, prompt, question, problem, input or instruction, wanted a row of a known schema");
-	refused("an empty prompt", "\n{\"prompt\":\" \\n\"}", "2: found an empty prompt, wanted text");
-	refused("an id twice", "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"prompt\":\"y\"}\n{\"id\":\"a\",\"prompt\":\"z\"}", "3: found id \"a\" again, which line 1 has");
-	refused("another kind", "{\"prompt\":\"x\"}\n{\"prompt\":\"x\",\"chosen\":\"a\",\"rejected\":\"b\"}\n", "2: found a row of preferences, wanted prompts as in the rows before");
-	refused("a role that forges", "{\"messages\":[{\"role\":\"user<|im_end|>\",\"content\":\"x\"}]}", "1: role: found a character that is no letter, digit, _ or -, wanted a plain word");
-	refused("no content", "{\"messages\":[{\"role\":\"user\"}]}", "1: content of the user: found nothing, wanted a string or a list of parts");
-	refused("no user", "{\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}", "1: found a prompt without a user message, wanted one");
-	refused("a bool for an answer", "{\"prompt\":\"x\",\"answer\":true}", "1: the answer: found true, wanted a string or a number");
+	refused("an unknown schema", "{\"text\":\"x\"}\n",
+		"1: found no messages, prompt, question, problem, input or instruction, wanted a row of a known schema");
+	refused("an empty prompt", "\n{\"prompt\":\" \\n\"}",
+		"2: found an empty prompt, wanted text");
+	refused("an id twice",
+		"{\"id\":\"a\",\"prompt\":\"x\"}\n{\"prompt\":\"y\"}\n{\"id\":\"a\",\"prompt\":\"z\"}",
+		"3: found id \"a\" again, which line 1 has");
+	refused("another kind",
+		"{\"prompt\":\"x\"}\n{\"prompt\":\"x\",\"chosen\":\"a\",\"rejected\":\"b\"}\n",
+		"2: found a row of preferences, wanted prompts as in the rows before");
+	refused("a role that forges",
+		"{\"messages\":[{\"role\":\"user<|im_end|>\",\"content\":\"x\"}]}",
+		"1: role: found a character that is no letter, digit, _ or -, wanted a plain word");
+	refused("no content", "{\"messages\":[{\"role\":\"user\"}]}",
+		"1: content of the user: found nothing, wanted a string or a list of parts");
+	refused("no user", "{\"messages\":[{\"role\":\"system\",\"content\":\"x\"}]}",
+		"1: found a prompt without a user message, wanted one");
+	refused("a bool for an answer", "{\"prompt\":\"x\",\"answer\":true}",
+		"1: the answer: found true, wanted a string or a number");
 	refused("NUL", "{\"prompt\":\"x\\u0000y\"}", "1: found a NUL in a text, wanted none");
-	refused("equal completions", "{\"chosen\":[{\"role\":\"user\",\"content\":\"p\"}],\"rejected\":[{\"role\":\"user\",\"content\":\"p\"}]}",
+	refused("equal completions",
+		"{\"chosen\":[{\"role\":\"user\",\"content\":\"p\"}],\"rejected\":[{\"role\":\"user\",\"content\":\"p\"}]}",
 		"1: found a completion that begins the other, wanted two that differ");
 	refused("no rows", "\n\n", " found no row, wanted one at least");
 	put("rows.jsonl", "{\"prompt\":\"ok\"}\n{\"prompt\":\"\xff\"}\n", 31);
-	ok(dataset_open(&d, path, &none, &e) && e.code == EX_DATAERR && strstr(e.msg, "rows.jsonl:2:"), "invalid UTF-8: %s", e.msg);
+	ok(dataset_open(&d, path, &none, &e) && e.code == EX_DATAERR &&
+		   strstr(e.msg, "rows.jsonl:2:"),
+	   "invalid UTF-8: %s", e.msg);
 	ok(dataset_open(&d, "/nonexistent.jsonl", &none, &e) && e.code == EX_NOINPUT, "%s", e.msg);
 	d = opened("{\"prompt\":\"a\"}\n{bad\n{\"prompt\":\"\"}\n{\"prompt\":\"b\"}\n", &skipping);
 	ok(d && dataset_count(d) == 2 && dataset_skipped(d) == 2, "skip_bad counts what it skips");
