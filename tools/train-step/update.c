@@ -1,0 +1,201 @@
+#include "tools/train-step/train.h"
+
+#include "libcommon/xalloc.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum policy_loss policy_kind(const struct recipe *r)
+{
+	static const struct { const char *key; enum policy_loss kind; } kinds[] = {
+		{ "loss_fn.use_cispo", LOSS_CISPO }, { "loss_fn.disable_ppo_ratio", LOSS_REINFORCE },
+		{ "loss_fn.force_on_policy_ratio", LOSS_ON_POLICY }, { "loss_fn.sequence_level_importance_ratios", LOSS_SEQUENCE },
+	};
+	int found = -1;
+
+	for (int i = 0; i < 4; i++) {
+		if (!recipe_bool(r, kinds[i].key))
+			continue;
+		if (found >= 0)
+			die(EX_CONFIG, "%s: %s and %s exclude each other", recipe_where(r, kinds[i].key), kinds[i].key, kinds[found].key);
+		found = i;
+	}
+	return found < 0 ? LOSS_CLIPPED : kinds[found].kind;
+}
+
+static double real_or_0(const struct recipe *r, const char *key)
+{
+	return recipe_is_null(r, key) ? 0 : recipe_real(r, key);
+}
+
+void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, const char *algorithm, struct counters c)
+{
+	const char *kl = recipe_str(r, "loss_fn.reference_policy_kl_type");
+	struct err e = ERR_INIT;
+
+	*t = (struct trainer){ .m = m, .r = r, .counters = c, .temperature = 1 };
+	if (optim_from_recipe(&t->optim, r, &e) || schedule_from_recipe(&t->schedule, r, &e))
+		die_err(&e);
+	if (t->optim.kind != OPTIM_ADAMW)
+		die(EX_UNAVAILABLE, "%s: only AdamW is built yet", recipe_where(r, "policy.optimizer.name"));
+	if (strcmp(algorithm, "grpo"))
+		return;
+	t->loss = (struct loss_config){
+		.policy = policy_kind(r),
+		.clip_min = recipe_real(r, "loss_fn.ratio_clip_min"), .clip_max = recipe_real(r, "loss_fn.ratio_clip_max"),
+		.clip_c = real_or_0(r, "loss_fn.ratio_clip_c"), .beta = recipe_real(r, "loss_fn.reference_policy_kl_penalty"),
+		.kl = !strcmp(kl, "k1") ? KL_K1 : !strcmp(kl, "k2") ? KL_K2 : KL_K3,
+		.kl_input = real_or_0(r, "loss_fn.kl_input_clamp_value"), .kl_output = real_or_0(r, "loss_fn.kl_output_clamp_value"),
+		.kl_on_policy = recipe_bool(r, "loss_fn.use_on_policy_kl_approximation"),
+	};
+}
+
+void trainer_release(struct trainer *t)
+{
+	if (t->pass)
+		pass_free(t->pass);
+	memset(t, 0, sizeof(*t));
+}
+
+static bool recompute(const struct recipe *r)
+{
+	return recipe_bool(r, "policy.dtensor_cfg.activation_checkpointing") || recipe_bool(r, "policy.megatron_cfg.activation_checkpointing");
+}
+
+static void want_pass(struct trainer *t, long rows, bool keep)
+{
+	if (t->pass && t->pass_rows >= rows)
+		return;
+	if (t->pass)
+		pass_free(t->pass);
+	t->pass = pass_new(t->m, rows, keep, keep && recompute(t->r));
+	t->pass_rows = rows;
+}
+
+static bool counts(const struct lesson *l, long i)
+{
+	return (l->x.w_policy && l->x.w_policy[i] != 0) || (l->x.w_kl && l->x.w_kl[i] != 0) || (l->x.w_nll && l->x.w_nll[i] != 0);
+}
+
+/* What the recorded numbers say about this arithmetic, for the tokens that are learnt from. */
+static void compare(struct update_report *u, const struct lesson *l, const float *lp)
+{
+	for (long i = 0; i < l->x.n; i++) {
+		if (!counts(l, i))
+			continue;
+		u->tokens++;
+		if (l->recorded) {
+			u->compared++;
+			u->bits_different += memcmp(lp + i, l->recorded + i, sizeof(float)) != 0;
+		}
+		if (l->generated && l->x.prev && !isnan(l->generated[i])) {
+			double d = (double)l->generated[i] - (double)l->x.prev[i];
+
+			u->generated++;
+			u->mult_error += exp(fabs(d));
+			u->kl_error += expm1(-d) + d;
+		}
+	}
+}
+
+/* The rows of one bin: log-probabilities in, their gradient out. */
+static void bin_losses(struct trainer *t, struct update_report *u, float *dlp, const float *lp, const struct lesson *l,
+		       const struct bins *bins, long bin, const struct packed *b)
+{
+	memset(dlp, 0, (size_t)b->batch.rows * sizeof(float));
+	for (long i = 0; i < b->batch.nseq; i++) {
+		const struct lesson *one = l + bins->item[bins->first[bin] + i];
+		long first = b->cu[i] + one->s.prompt - 1; /* the row that predicts the first token after the prompt */
+		struct loss_tokens x = one->x;
+
+		x.lp = lp + first;
+		loss_add(dlp + first, &u->sums, &x, &t->loss);
+		compare(u, one, x.lp);
+	}
+}
+
+static void run_bins(struct update_report *u, struct trainer *t, const struct lesson *l, long n, bool backward)
+{
+	struct sequence *q = xmalloc((size_t)n * sizeof(*q));
+	struct packed b = { 0 };
+	struct bins bins;
+	float *lp, *dlp;
+	long rows;
+
+	for (long i = 0; i < n; i++)
+		q[i] = l[i].s;
+	packed_plan(&bins, q, n, t->r, PACKED_TRAIN);
+	rows = packed_rows(&bins, q);
+	want_pass(t, rows, backward);
+	lp = xmalloc((size_t)rows * sizeof(float));
+	dlp = xmalloc((size_t)rows * sizeof(float));
+	for (long k = 0; k < bins.n; k++) {
+		packed_batch(&b, q, &bins, k);
+		pass_forward(t->pass, &b.batch);
+		pass_logprobs(t->pass, lp, NULL, b.target, t->temperature);
+		bin_losses(t, u, dlp, lp, l, &bins, k, &b);
+		if (backward)
+			pass_backward(t->pass, dlp);
+	}
+	free(lp);
+	free(dlp);
+	free(q);
+	packed_release(&b);
+	bins_release(&bins);
+}
+
+static void apply_update(struct update_report *u, struct trainer *t)
+{
+	struct adamw h = {
+		.lr = (float)schedule_lr(&t->schedule, t->counters.schedule_step), .beta1 = (float)t->optim.beta1,
+		.beta2 = (float)t->optim.beta2, .eps = (float)t->optim.eps,
+		.weight_decay = (float)schedule_weight_decay(&t->schedule, t->counters.schedule_step), .grad_scale = 1,
+	};
+	double exponent = (double)(t->counters.updates + 1);
+
+	if (!isfinite(u->grad_norm)) {
+		const char *bad = model_bad_grad(t->m);
+
+		u->skipped = true;
+		t->counters.skipped++;
+		log_info("update skipped: the gradient of %s is not finite", bad ? bad : "the whole");
+		return;
+	}
+	h.bias1 = (float)(1 - pow(t->optim.beta1, exponent));
+	h.bias2 = (float)(1 - pow(t->optim.beta2, exponent));
+	if (t->optim.clip > 0 && u->grad_norm > t->optim.clip)
+		h.grad_scale = (float)(t->optim.clip / (u->grad_norm + 1e-6));
+	model_adamw(t->m, &h);
+	t->counters.updates++;
+}
+
+void train_update(struct update_report *u, struct trainer *t, const struct lesson *l, long n, bool apply)
+{
+	memset(u, 0, sizeof(*u));
+	loss_sums_init(&u->sums);
+	u->sequences = n;
+	model_zero_grad(t->m);
+	if (n)
+		run_bins(u, t, l, n, true);
+	u->grad_norm = model_grad_norm(t->m);
+	if (apply)
+		apply_update(u, t);
+}
+
+void train_evaluate(struct update_report *u, struct trainer *t, const struct lesson *l, long n)
+{
+	memset(u, 0, sizeof(*u));
+	loss_sums_init(&u->sums);
+	u->sequences = n;
+	if (n)
+		run_bins(u, t, l, n, false);
+}
+
+void trainer_end_step(struct trainer *t, long consumed, long tokens)
+{
+	t->counters.step++;
+	t->counters.schedule_step++;
+	t->counters.consumed_samples += consumed;
+	t->counters.tokens += tokens;
+}
