@@ -83,7 +83,7 @@ int checkpoint_put_file(struct checkpoint_writer *w, const char *name, const voi
 /* The tokenizer, ready to load: named runs of bytes; what they mean is formats/tokenizer.h's business. */
 struct blob_part { char *name; void *data; size_t bytes; };
 struct blob { struct blob_part *part; int n; };
-struct digest blob_digest(const struct blob *b);        /* XXH3-128 over the parts in their order: name NUL, u64 bytes, data */
+struct digest blob_digest(const struct blob *b);        /* XXH3-128 over the parts by name: name NUL, u64 bytes, data */
 void blob_release(struct blob *b);                      /* frees parts, names and data */
 int checkpoint_put_tokenizer(struct checkpoint_writer *w, const struct blob *b, struct err *e) MUST_CHECK;
 

@@ -21,19 +21,30 @@ int checkpoint_put_file(struct checkpoint_writer *w, const char *name, const voi
 	return manifest_write_file(&w->side[w->sides++], w->dir, name, p, n, e);
 }
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct blob_part *)a)->name, ((const struct blob_part *)b)->name);
+}
+
+/* HDF5 gives its names in the order of the alphabet, whatever order they were put in. */
 struct digest blob_digest(const struct blob *b)
 {
+	struct blob_part *part = xmalloc((size_t)b->n * sizeof(*part));
 	struct str s = { 0 };
 	struct digest d;
 
+	if (b->n)
+		memcpy(part, b->part, (size_t)b->n * sizeof(*part));
+	qsort(part, (size_t)b->n, sizeof(*part), by_name);
 	for (int i = 0; i < b->n; i++) {
-		uint64_t bytes = b->part[i].bytes;
+		uint64_t bytes = part[i].bytes;
 
-		str_add(&s, b->part[i].name, strlen(b->part[i].name) + 1);
+		str_add(&s, part[i].name, strlen(part[i].name) + 1);
 		str_add(&s, (const char *)&bytes, sizeof(bytes));
-		str_add(&s, b->part[i].data, b->part[i].bytes);
+		str_add(&s, part[i].data, part[i].bytes);
 	}
 	d = hash128(s.s, s.len);
+	free(part);
 	str_release(&s);
 	return d;
 }

@@ -40,7 +40,7 @@ static void config(void)
 	refused(78, "policy: {generation: 3}", NULL, "policy.generation: found 3, wanted a map of keys");
 	refused(78, "data: {train: [{data_path: x}]}", NULL, "data.train: found a list, wanted a map of keys");
 	refused(78, "policy:\n  megatron_cfg:\n    enabled: true\n    fp8_cfg: {enabled: true}\n", NULL, "r.yaml:4: policy.megatron_cfg.fp8_cfg.enabled: true is refused: train in FP8; not built");
-	refused(78, "loss_fn: {use_cispo: true}", NULL, "is refused: CISPO loss; not built");
+	refused(78, "loss_fn: {use_kl_in_reward: true}", NULL, "is refused: put the KL term into the advantage; not built");
 	refused(78, "ppo: {ppo_epochs: 1}", NULL, "ppo: a map is refused");
 	refused(78, "policy:\n  model_name: ?" "??\n", NULL, "policy.model_name: still has to be given a value");
 	refused(78, "data: {dataset_name: a, train: {dataset_name: b}}", NULL, "data.dataset_name is another name of data.train.dataset_name");
