@@ -293,9 +293,9 @@ static int int_value(long *out, const char *t, int base)
 static bool one_of(const char *t, const char *words)
 {
 	size_t n = strlen(t);
-	for (const char *w = words; (w = strstr(w, t)); w += n)
+	for (const char *w = words; n && (w = strstr(w, t)); w += n)
 		if ((w == words || w[-1] == ' ') && (w[n] == ' ' || !w[n]))
-			return n > 0;
+			return true;
 	return false;
 }
 

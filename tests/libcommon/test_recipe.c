@@ -235,6 +235,17 @@ static void digests(void)
 	ok(!digest_equal(d[5], d[6]) && digest_equal(d[5], d[7]), "names count, the order of keys does not");
 }
 
+static void signs(void)
+{
+	const char *over[] = { "policy.model_name=-" };
+	struct err e;
+	struct recipe *r = load(&e, "policy: {tokenizer: {name: +}}\n", over, 1);
+
+	is_str(r ? recipe_str(r, "policy.tokenizer.name") : e.msg, "+", "a lone sign is a text");
+	is_str(r ? recipe_str(r, "policy.model_name") : e.msg, "-", "on the command line too");
+	recipe_free(r);
+}
+
 static void environment(void)
 {
 	struct err e;
@@ -263,5 +274,6 @@ int main(void)
 	spellings();
 	digests();
 	environment();
+	signs();
 	return done();
 }
