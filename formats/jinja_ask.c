@@ -169,6 +169,7 @@ int jv_contains(struct jrender *r, const struct jvalue *box, const struct jvalue
 
 int jv_iter(struct jrender *r, const struct jvalue *v, struct jvalue *list)
 {
+	struct jvalue one;
 	int32_t c;
 
 	if (v->type == V_LIST && v->list->kind != LIST_GENERATOR) {
@@ -189,7 +190,9 @@ int jv_iter(struct jrender *r, const struct jvalue *v, struct jvalue *list)
 	case V_STR:
 		for (size_t i = 0, k; i < v->n; i += k) {
 			k = jinja_utf8_get(v->s + i, v->n - i, &c);
-			if (jv_push(r, list, jv_sub(v, i, k)))
+			one = jv_sub(v, i, k);
+			one.markup = false;
+			if (jv_push(r, list, one))
 				return -1;
 		}
 		return 0;
@@ -221,12 +224,11 @@ int jv_len(struct jrender *r, const struct jvalue *v, long *n)
 
 const char *jv_type(const struct jvalue *v)
 {
-	static const char *const list[] = { "list",        "tuple",      "range",    "dict_keys",
-					    "dict_values", "dict_items", "generator" };
-	static const char *const other[] = { "Undefined", "NoneType",  "bool",        "int",
-					     "float",     "int",       "str",         "list",
-					     "dict",      "Namespace", "LoopContext", "Macro",
-					     "method",    "function" };
+	static const char *const list[] = { "list", "tuple", "range", "dict_keys", "dict_values",
+		"dict_items", "generator" };
+	static const char *const other[] = { "Undefined", "NoneType", "bool", "int", "float",
+		"int beyond 64 bits", "str", "list", "dict", "Namespace", "LoopContext", "Macro",
+		"method", "function" };
 
 	return v->type == V_LIST ? list[v->list->kind] : other[v->type];
 }

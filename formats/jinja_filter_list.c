@@ -43,6 +43,25 @@ static int sort_key(struct jrender *r, const struct jvalue *v, const struct jval
 	return s.type == V_STR && !cased ? jtext_case(r, &s, CASE_LOWER, out) : 0;
 }
 
+/* All the keys that sort(attribute="a,b") names, as a list: equal ones are never asked for order. */
+static int sort_keys(struct jrender *r, const struct jvalue *v, const struct jvalue *attribute,
+		     bool cased, struct jvalue *out)
+{
+	struct jvalue parts, comma = jv_lit(","), k;
+
+	if (jv_list(r, out, LIST_LIST))
+		return -1;
+	if (!attribute || attribute->type != V_STR)
+		return sort_key(r, v, attribute, cased, &k) ? -1 : jv_push(r, out, k);
+	if (jtext_split(r, attribute, &comma, -1, false, &parts))
+		return -1;
+	for (long i = 0; i < parts.list->n; i++) {
+		if (sort_key(r, v, &parts.list->v[i], cased, &k) || jv_push(r, out, k))
+			return -1;
+	}
+	return 0;
+}
+
 int f_default(struct jrender *r, const struct filter *f, const struct jvalue *v,
 	      const struct jargs *a, struct jvalue *out)
 {
@@ -194,8 +213,8 @@ int f_sort(struct jrender *r, const struct filter *f, const struct jvalue *v, co
 	if (jv_iter(r, v, &l) || jv_list(r, &key, LIST_LIST))
 		return -1;
 	for (long i = 0; i < l.list->n; i++) {
-		if (sort_key(r, &l.list->v[i], attribute, filter_flag(a, 1, "case_sensitive"),
-			     &k) ||
+		if (sort_keys(r, &l.list->v[i], attribute, filter_flag(a, 1, "case_sensitive"),
+			      &k) ||
 		    jv_push(r, &key, k))
 			return -1;
 	}
@@ -212,6 +231,8 @@ int f_dictsort(struct jrender *r, const struct filter *f, const struct jvalue *v
 	filter_text(a, 1, "by", &by);
 	if (!jv_is(&by, "key") && !jv_is(&by, "value"))
 		return jfail(r, "dictsort: by is key or value");
+	if (v->type == V_UNDEFINED)
+		return jfail(r, "'%.80s' is undefined", v->s);
 	if (f_items(r, f, v, &none, &l) || jv_list(r, &key, LIST_LIST))
 		return -1;
 	for (long i = 0; i < l.list->n; i++) {
@@ -304,6 +325,9 @@ int f_map(struct jrender *r, const struct filter *f, const struct jvalue *v, con
 	(void)f;
 	if (!attribute && (!name || name->type != V_STR))
 		return jfail(r, "map: wants the name of a filter, or attribute=");
+	/* What is false is empty, iterable or not. */
+	if (!jv_true(v))
+		return jv_list(r, out, LIST_GENERATOR);
 	if (jv_iter(r, v, &l) || jv_list(r, out, LIST_GENERATOR))
 		return -1;
 	for (long i = 0; i < l.list->n; i++) {
@@ -332,6 +356,9 @@ int f_select(struct jrender *r, const struct filter *f, const struct jvalue *v,
 	if ((by && !attribute) || (test && test->type != V_STR))
 		return jfail(r, "%s: wants %sthe name of a test", f->name,
 			     by ? "an attribute and " : "");
+	/* What is false is empty, iterable or not. */
+	if (!jv_true(v))
+		return jv_list(r, out, LIST_GENERATOR);
 	if (jv_iter(r, v, &l) || jv_list(r, out, LIST_GENERATOR))
 		return -1;
 	for (long i = 0; i < l.list->n; i++) {

@@ -68,7 +68,9 @@ int jtext_format(struct jrender *r, const struct jvalue *fmt, const struct jvalu
 		}
 		i++;
 	}
-	if (!rc && many && used < have)
+	/* Python lets through what could be a mapping. */
+	if (!rc && used < have && args->type != V_DICT && args->type != V_UNDEFINED &&
+	    (many || args->type != V_LIST || args->list->kind > LIST_RANGE))
 		rc = jfail(r, "format: not all arguments were used");
 	if (rc)
 		return jbuf_release(&b), -1;

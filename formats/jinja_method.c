@@ -376,11 +376,13 @@ static const struct method methods[] = {
 const struct method *method_of(const struct jvalue *o, const char *name)
 {
 	bool plain = o->type != V_LIST || o->list->kind == LIST_LIST;
+	bool sequence = o->type == V_LIST && o->list->kind <= LIST_RANGE;
 
 	for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
 		const struct method *m = &methods[i];
 
-		if (m->of == o->type && !strcmp(m->name, name) && (plain || m->call == list_index))
+		if (m->of == o->type && !strcmp(m->name, name) && 
+		    (plain || (sequence && m->call == list_index)))
 			return m;
 	}
 	return NULL;

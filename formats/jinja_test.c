@@ -84,16 +84,17 @@ static int order(struct jrender *r, enum test t, const struct jvalue *v, const s
 	return 0;
 }
 
-static int divisible(struct jrender *r, const struct jvalue *v, const struct jvalue *by, bool yes,
-		     bool *out)
+/* Does v leave `wanted` when divided by `by`? */
+static int leaves(struct jrender *r, const struct jvalue *v, const struct jvalue *by, long wanted,
+		  bool *out)
 {
-	struct jvalue rest, zero = jv_int(0);
+	struct jvalue rest, want = jv_int(wanted);
 
 	if (v->type == V_STR)
 		return jfail(r, "found a string, wanted a number");
 	if (jv_arith(r, OP_MOD, v, by, &rest))
 		return -1;
-	*out = jv_eq(&rest, &zero) == yes;
+	*out = jv_eq(&rest, &want);
 	return 0;
 }
 
@@ -135,9 +136,9 @@ int jinja_test(struct jrender *r, const char *name, const struct jvalue *v, cons
 		break;
 	case IS_DEFINED: *out = v->type != V_UNDEFINED; break;
 	case IS_UNDEFINED: *out = v->type == V_UNDEFINED; break;
-	case IS_DIVISIBLE: return divisible(r, v, w, true, out);
-	case IS_EVEN: return divisible(r, v, &two, true, out);
-	case IS_ODD: return divisible(r, v, &two, false, out);
+	case IS_DIVISIBLE: return leaves(r, v, w, 0, out);
+	case IS_EVEN: return leaves(r, v, &two, 0, out);
+	case IS_ODD: return leaves(r, v, &two, 1, out);
 	case IS_STARTING: *out = ends(v, w, false); break;
 	case IS_ENDING: *out = ends(v, w, true); break;
 	case IS_EQ: *out = jv_eq(v, w); break;

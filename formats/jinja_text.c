@@ -123,25 +123,6 @@ static int finish(struct jrender *r, struct jbuf *b, const struct jvalue *s, int
 	return rc;
 }
 
-/* Capitals of several letters, as Unicode's SpecialCasing has them for the common ones. */
-static const char *special_upper(int32_t c, bool title)
-{
-	switch (c) {
-	case 0xDF: return title ? "Ss" : "SS";
-	case 0x149: return "\xCA\xBCN";
-	case 0x1F0: return "J\xCC\x8C";
-	case 0x587: return title ? "\xD4\xB5\xD6\x82" : "\xD4\xB5\xD5\x92";
-	case 0xFB00: return title ? "Ff" : "FF";
-	case 0xFB01: return title ? "Fi" : "FI";
-	case 0xFB02: return title ? "Fl" : "FL";
-	case 0xFB03: return title ? "Ffi" : "FFI";
-	case 0xFB04: return title ? "Ffl" : "FFL";
-	case 0xFB05:
-	case 0xFB06: return title ? "St" : "ST";
-	default: return NULL;
-	}
-}
-
 static bool is_cased(int32_t c)
 {
 	utf8proc_category_t k = utf8proc_category(c);
@@ -149,21 +130,50 @@ static bool is_cased(int32_t c)
 	return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
 }
 
-/* The capital sigma is written otherwise at the end of a word. */
+/* What does not count between the letters of a word (Case_Ignorable). */
+static bool case_ignorable(int32_t c)
+{
+	static const int32_t marks[] = { 0x27, 0x2E, 0x3A, 0xB7, 0x387, 0x55F, 0x5F4, 0x2018, 0x2019,
+		0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A };
+	utf8proc_category_t k = utf8proc_category(c);
+
+	for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+		if (c == marks[i])
+			return true;
+	}
+	return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF ||
+	       k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK;
+}
+
+/* The capital sigma ends a word: a letter before it and none after. */
+static bool final_sigma(const struct jvalue *s, size_t at, size_t k)
+{
+	bool before = false;
+	int32_t c;
+
+	for (size_t p = at; p > 0;) {
+		size_t end = p--;
+
+		while (p > 0 && ((unsigned char)s->s[p] & 0xC0) == 0x80)
+			p--;
+		jinja_utf8_get(s->s + p, end - p, &c);
+		before = is_cased(c);
+		if (!case_ignorable(c))
+			break;
+	}
+	for (size_t p = at + k; before && p < s->n;) {
+		p += jinja_utf8_get(s->s + p, s->n - p, &c);
+		if (!case_ignorable(c))
+			return !is_cased(c);
+	}
+	return before;
+}
+
 static int32_t lower(const struct jvalue *s, size_t at, size_t k, int32_t c)
 {
-	size_t p = at;
-	int32_t d = 0;
-
 	if (c != 0x3A3)
 		return utf8proc_tolower(c);
-	while (p > 0 && ((unsigned char)s->s[--p] & 0xC0) == 0x80)
-		continue;
-	if (at == 0 || (jinja_utf8_get(s->s + p, at - p, &d), !is_cased(d)))
-		return 0x3C3;
-	if (at + k < s->n && (jinja_utf8_get(s->s + at + k, s->n - at - k, &d), is_cased(d)))
-		return 0x3C3;
-	return 0x3C2;
+	return final_sigma(s, at, k) ? 0x3C2 : 0x3C3;
 }
 
 /* Where jinja's title filter begins a word: after white space, -, and opening brackets. */
@@ -185,8 +195,12 @@ int jtext_case(struct jrender *r, const struct jvalue *s, enum jcase how, struct
 		bool up = how == CASE_UPPER || (how != CASE_LOWER && start);
 
 		k = jinja_utf8_get(s->s + i, s->n - i, &c);
+		if (!up && c == 0x130) {
+			special = "i\u0307";
+			rc = jbuf_add(r, &b, special, strlen(special), tag_at(s, i), NULL);
+		}
 		if (up &&
-		    (special = special_upper(c, how != CASE_UPPER && how != CASE_FILTER_TITLE)))
+		    (special = uni_special_upper(c, how != CASE_UPPER && how != CASE_FILTER_TITLE)))
 			rc = jbuf_add(r, &b, special, strlen(special), tag_at(s, i), NULL);
 		d = !up                                           ? lower(s, i, k, c) :
 		    how == CASE_UPPER || how == CASE_FILTER_TITLE ? utf8proc_toupper(c) :

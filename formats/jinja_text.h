@@ -27,6 +27,7 @@ int jtext_format(struct jrender *r, const struct jvalue *fmt, const struct jvalu
 int jtext_reverse(struct jrender *r, const struct jvalue *s, struct jvalue *out) MUST_CHECK;
 size_t jtext_break(const char *s,
 		   size_t n); /* bytes of the line break at s, 0: none; as str.splitlines */
+const char *uni_special_upper(int32_t c, bool title); /* capitals of several code points, or NULL */
 bool jtext_class(int32_t c, const char *what); /* digit, alpha, alnum */
 int jtext_date(struct jrender *r, const struct jvalue *fmt,
 	       struct jvalue *out) MUST_CHECK; /* strftime of r->date */

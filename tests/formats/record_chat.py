@@ -107,6 +107,13 @@ range(3) ||range(3)|list ||range(1,4)|list ||range(5,0,-2)|list ||range(0) ||ran
 """.strip().split("\n"):
         for e in line.split("||"):
             add("{{ %s }}" % e.strip())
+    for e in """
+0.5 is odd||2.0 is even||(n / 2) is odd||nil|map('upper')|list||no|select|list||0|selectattr('x')|list||5|map('upper')|list||f[1:]||nil[:1]||nil|sort
+rows|sort(attribute='role,n')|map(attribute='n')|list||rows|sort(attribute='zz')|length||'abc' % 5||'abc' % [5]||'%s' % 5||'%s' % (1, 2)||(1, 2, 1).count(1)||d.items().count(1)
+undefinedx|dictsort||(html|safe)|list||(html|safe)[0]||(html|safe).split()||[undefinedx]||{'k': undefinedx}||[s|safe]||(s|safe)|list|first||[1, [2, [3]]]|string||1 - -1||(1, 'b')|upper
+u|upper|lower||'ΑΣ ΑΣΑ'|lower||'ß'|upper||'ŉ'|upper||'ﬃ'|title||'ǆ'|capitalize||'İ'|lower||'ŸÿĀā'|upper||'ⅷ'|upper||'ⓐ'|upper||'ꙁ'|upper
+""".strip().replace("\n", "||").split("||"):
+        add("{{ %s }}" % e)
     t.extend([
         # white space
         "a\n{% if yes %}\nb\n{% endif %}\nc\n", "a\n  {% if yes %}\n  b\n  {% endif %}\nc", "a  {%- if yes -%}  b  {%- endif -%}  c",
