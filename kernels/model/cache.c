@@ -29,6 +29,14 @@ size_t cache_block_bytes(const struct model *m)
 	return m->k->kv_page_bytes(&m->attention, m->t) * (size_t)m->table.config.layers;
 }
 
+size_t cache_bytes(const struct model *m, long blocks, long max_rows, long max_want)
+{
+	const struct model_config *cfg = &m->table.config;
+	size_t h = (size_t)(max_rows * cfg->hidden) * dtype_size(m->t);
+
+	return cache_block_bytes(m) * (size_t)blocks + 4 * h + acts_bytes(m, max_rows) + (size_t)(max_want * cfg->vocab) * 4;
+}
+
 struct cache *cache_new(struct model *m, long blocks, long max_rows, long max_want)
 {
 	const struct model_config *cfg = &m->table.config;

@@ -32,6 +32,7 @@ struct cache_row {
 struct cache *cache_new(struct model *m, long blocks, long max_rows, long max_want);
 void cache_free(struct cache *c);
 size_t cache_block_bytes(const struct model *m);        /* all layers */
+size_t cache_bytes(const struct model *m, long blocks, long max_rows, long max_want); /* what cache_new() will take */
 long cache_free_blocks(const struct cache *c);
 bool cache_reserve(struct cache *c, struct cached *s, long positions) MUST_CHECK;
 bool cache_fork(struct cache *c, struct cached *child, const struct cached *parent, long length) MUST_CHECK;
