@@ -109,7 +109,7 @@ static void run(void)
 static void report(int argc, char **argv, const struct ops *k)
 {
 	struct history_input in[] = { { "checkpoint", o.dir, o.c.weights_digest },
-				      { "data", o.prompts_file, o.prompts.data } };
+				      { "data", o.prompts.path, o.prompts.data } };
 	struct history h;
 	char fingerprint[17];
 

@@ -18,9 +18,8 @@ static const char *data_text(const struct rollout *o, const char *name)
 	return recipe_str(o->r, key);
 }
 
-static struct dataset *open_data(const struct rollout *o)
+static struct dataset *open_data(const struct rollout *o, const char *path)
 {
-	const char *path = o->prompts_file ? o->prompts_file : data_text(o, "data_path");
 	struct dataset_opts d = { data_text(o, "prompt_key"), data_text(o, "answer_key"), data_text(o, "messages_key"),
 				  data_text(o, "prompt_file"), data_text(o, "system_prompt_file"), false };
 	struct dataset *data;
@@ -28,7 +27,7 @@ static struct dataset *open_data(const struct rollout *o)
 
 	if (!path)
 		die(EX_CONFIG, "%s: data.%s.data_path: not given; wanted a JSON lines file of prompts there, or --prompts",
-		    o->r && common.recipe ? common.recipe : "recipe", o->split_name);
+		    common.recipe ? common.recipe : "recipe", o->split_name);
 	if (dataset_open(&data, path, &d, &e))
 		die_err(&e);
 	return data;
@@ -234,8 +233,10 @@ static void take_prompts(struct rollout *o, const struct dataset *data)
 
 void prompts_load(struct rollout *o)
 {
-	struct dataset *data = open_data(o);
+	struct dataset *data;
 
+	o->prompts.path = o->prompts_file ? o->prompts_file : data_text(o, "data_path");
+	data = open_data(o, o->prompts.path);
 	o->prompts.data = dataset_digest(data);
 	if (o->after && (o->prompts_file || o->split == SPLIT_VALIDATION))
 		die(EX_USAGE, "--after: found with %s, wanted training data, which alone have a cursor",

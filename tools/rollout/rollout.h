@@ -18,6 +18,7 @@ struct prompts {
 	struct prompt *p;
 	long n, cap;
 	long skipped, longest;          /* left out because they are too long; tokens of the longest that is in */
+	const char *path;               /* of the data */
 	struct digest data;
 	char *cursor;                   /* JSON of the data cursor behind these prompts; NULL: these do not move it */
 	struct arena arena;
