@@ -1,5 +1,7 @@
 #include "libcommon/recipe_node.h"
 
+#include "libcommon/utf8.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -28,11 +30,25 @@ static int text_room(struct node_space *s, size_t len, const char *file, int lin
 	return 0;
 }
 
+bool node_is_text(const char *t, size_t len)
+{
+	bool good = true;
+
+	for (size_t i = 0; good && i < len; )
+		i += utf8_step(t + i, len - i, &good);
+	return good;
+}
+
+/* The YAML parser checks files; the command line and the environment come unchecked. */
 struct node *node_string(struct node_space *s, const char *text, size_t len, const char *file, int line, struct err *e)
 {
 	struct node *v = node_new(s, NODE_STR, file, line, e);
 	if (!v || text_room(s, len, file, line, e))
 		return NULL;
+	if (!node_is_text(text, len)) {
+		err_set(e, EX_DATAERR, "%s:%d: a value that is no UTF-8", file ? file : "command line", line);
+		return NULL;
+	}
 	v->text = arena_strndup(&s->arena, text, len);
 	v->len = len;
 	return v;

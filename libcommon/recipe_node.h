@@ -68,6 +68,7 @@ struct node *node_copy(struct node_space *s, const struct node *v, int depth, st
  * finite, is an error. */
 struct node *node_scalar(struct node_space *s, const char *text, size_t len, const char *file, int line, struct err *e);
 struct node *node_string(struct node_space *s, const char *text, size_t len, const char *file, int line, struct err *e);
+bool node_is_text(const char *t, size_t len); /* UTF-8 */
 int node_add(struct node_space *s, struct node *list, const char *key, struct node *v, struct err *e);
 int node_find(const struct node *map, const char *key); /* index, or -1 */
 struct node *node_get(const struct node *map, const char *key);

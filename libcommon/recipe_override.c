@@ -81,8 +81,9 @@ static struct node *container(struct words *w)
 			if (!k)
 				return NULL;
 			blank(w);
-			if (*w->at++ != ':' || !k->len || k->len > RECIPE_KEY_MAX)
+			if (*w->at != ':' || !k->len || k->len > RECIPE_KEY_MAX)
 				return bad(w, "wanted `name: value` in the map");
+			w->at++;
 			key = k->text;
 			if (node_find(v, key) >= 0)
 				return bad(w, "a key is there twice in the map");
@@ -113,8 +114,10 @@ static struct node *whole(struct words *w)
 {
 	struct node *v = *w->at ? value(w, "") : node_string(w->s, "", 0, w->file, 0, w->e);
 
+	if (!v)
+		return NULL;
 	blank(w);
-	return v && *w->at ? bad(w, "more after the value") : v;
+	return *w->at ? bad(w, "more after the value") : v;
 }
 
 struct node *node_value(struct node_space *s, const char *text, const char *file, struct err *e)
@@ -150,6 +153,8 @@ int recipe_override(struct node_space *s, struct node *root, const char *arg, st
 	struct place p;
 	char where[512];
 
+	if (!node_is_text(arg, strlen(arg)))
+		return err_set(e, EX_CONFIG, "command line: an override that is no UTF-8");
 	if (mark > 2 || (mark == 2 && strncmp(arg, "++", 2)) || place_parse(&p, s, key, len) ||
 	    strlen(arg) > RECIPE_FILE_MAX || len > 4 * RECIPE_KEY_MAX)
 		return err_set(e, EX_CONFIG, "command line: %.200s: wanted key=value, +key=value, ++key=value or ~key", arg);

@@ -21,8 +21,29 @@ static bool plain(const char *text, size_t len)
 	return ok;
 }
 
-/* Double quotes as JSON has them are YAML's too; what looks like an interpolation is kept from becoming one. */
-static void add_text(struct str *out, const char *text, size_t len)
+/* YAML takes fewer characters as they are than JSON: no C1 controls, line separators, byte order marks and non-characters. */
+static void add_printable(struct str *out, const char *t, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		const unsigned char *c = (const unsigned char *)t + i;
+		unsigned u = 0;
+		if (c[0] == 0x7f)
+			u = 0x7f;
+		else if (c[0] == 0xc2 && c[1] < 0xa0)
+			u = c[1];
+		else if ((c[0] == 0xe2 && c[1] == 0x80 && (c[2] == 0xa8 || c[2] == 0xa9)) || (c[0] == 0xef && c[1] == 0xbb && c[2] == 0xbf) ||
+			 (c[0] == 0xef && c[1] == 0xbf && c[2] >= 0xbe))
+			u = (c[0] & 15u) << 12 | (c[1] & 63u) << 6 | (c[2] & 63u);
+		if (u)
+			str_printf(out, "\\u%04x", u);
+		else
+			str_putc(out, t[i]);
+		i += u > 0x7ff ? 2 : u > 0x7f ? 1 : 0;
+	}
+}
+
+/* Double quotes as JSON has them are YAML's too; a value that looks like an interpolation is kept from becoming one. */
+static void add_text(struct str *out, const char *text, size_t len, bool value)
 {
 	struct json_out o = { .indent = -1 };
 	struct str t = { 0 };
@@ -32,12 +53,12 @@ static void add_text(struct str *out, const char *text, size_t len)
 		return;
 	}
 	for (size_t i = 0; i < len; i++) {
-		if (text[i] == '$' && i + 1 < len && text[i + 1] == '{')
+		if (value && text[i] == '$' && i + 1 < len && text[i + 1] == '{')
 			str_putc(&t, '\\');
 		str_putc(&t, text[i]);
 	}
 	json_put_strn(&o, t.s ? t.s : "", t.len);
-	str_add(out, o.s.s, o.s.len);
+	add_printable(out, o.s.s, o.s.len);
 	json_out_release(&o);
 	str_release(&t);
 }
@@ -49,7 +70,7 @@ static void add_flow(struct str *out, const struct json *v)
 	case JSON_TRUE:  str_puts(out, "true"); return;
 	case JSON_FALSE: str_puts(out, "false"); return;
 	case JSON_NUMBER: str_add(out, v->text, v->n); return;
-	case JSON_STRING: add_text(out, v->text, v->n); return;
+	case JSON_STRING: add_text(out, v->text, v->n, true); return;
 	case JSON_ARRAY:
 		str_putc(out, '[');
 		for (size_t i = 0; i < v->n; i++) {
@@ -62,7 +83,7 @@ static void add_flow(struct str *out, const struct json *v)
 		str_putc(out, '{');
 		for (size_t i = 0; i < v->n; i++) {
 			str_puts(out, i ? ", " : "");
-			add_text(out, v->member[i].key, v->member[i].keylen);
+			add_text(out, v->member[i].key, v->member[i].keylen, false);
 			str_puts(out, ": ");
 			add_flow(out, &v->member[i].value);
 		}
@@ -76,7 +97,7 @@ static void add_block(struct str *out, const struct json *map, int indent)
 		const struct json *v = &map->member[i].value;
 		for (int k = 0; k < indent; k++)
 			str_puts(out, "  ");
-		add_text(out, map->member[i].key, map->member[i].keylen);
+		add_text(out, map->member[i].key, map->member[i].keylen, false);
 		str_putc(out, ':');
 		if (v->type == JSON_OBJECT && v->n) {
 			str_putc(out, '\n');

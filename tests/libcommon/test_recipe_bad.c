@@ -46,6 +46,9 @@ static void config(void)
 	refused(78, "data: {dataset_name: a, train: {dataset_name: b}}", NULL, "data.dataset_name is another name of data.train.dataset_name");
 	refused(78, "grpo: {seed: 1}", "+grpo.seed=2", "already set at r.yaml:1");
 	refused(78, "", "~grpo.sede", "nearest is 'grpo.seed'");
+	refused(78, "", "policy.hf_config_overrides={a", "wanted `name: value` in the map");
+	refused(78, "", "policy.hf_config_overrides={a:", "in the map");
+	refused(78, "", "policy.model_name=\xff", "no UTF-8");
 	refused(78, "", "grpo.seed", "wanted key=value");
 	refused(78, "", "+++grpo.seed=1", "wanted key=value, +key=value, ++key=value or ~key");
 	refused(78, "", "policy.generation.stop_strings=[a", "wanted , or ] in the list");
