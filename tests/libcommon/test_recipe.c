@@ -65,6 +65,9 @@ static void chain(void)
 	n = leaves(&got.root, &want.root, "", &bad);
 	ok(n > 35 && !bad, "%d leaves are as OmegaConf has them", n);
 
+	ok(recipe_value(r, "policy.generation.vllm_kwargs")->n == json_path(&want.root, "policy.generation.vllm_kwargs")->n,
+	   "_override_ leaves nothing of the parents");
+
 	is_str(recipe_where(r, "grpo.num_generations_per_prompt"), DATA "child.yaml:5", "where a value comes from");
 	is_str(recipe_where(r, "policy.generation.top_p"), DATA "sub/middle.yaml:4", "a parent's value");
 	is_str(recipe_where(r, "policy.precision"), "default", "a default");
@@ -76,6 +79,8 @@ static void chain(void)
 
 	recipe_write_yaml(&yaml, r);
 	ok(!recipe_parse(&again, yaml.s, yaml.len, "again.yaml", NULL, 0, NULL, 0, &e), "the effective recipe loads %s", e.msg);
+	if (!again)
+		die_err(&e);
 	recipe_write_yaml(&yaml2, again);
 	is_str(yaml2.s, yaml.s, "and is written the same");
 	ok(digest_equal(recipe_digest(r), recipe_digest(again)), "with the same digest");
