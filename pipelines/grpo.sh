@@ -1,0 +1,32 @@
+#!/bin/sh
+# grpo.sh RECIPE [key=value ...]: Group Relative Policy Optimization, step by step:
+#
+#	for each step:  rollout -> score -> train-step;  validate every val_period steps
+#
+# RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.
+set -eu
+[ $# -ge 1 ] || { echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64; }
+. "$(dirname "$0")/lib.sh"
+
+start_run "$@"
+steps=$(get grpo.max_num_steps)
+period=$(get grpo.val_period)
+reference=
+[ "$(get loss_fn.reference_policy_kl_penalty)" = 0.0 ] || reference="--reference $first"
+
+[ "$(get grpo.val_at_start)" != true ] || validate 0
+step=$(cairn inspect "$run" --latest --step)
+while [ "$step" -lt "$steps" ]; do
+	old=$run/checkpoints/$(number "$step")
+	step=$((step + 1))
+	n=$(number $step)
+	make_dir "$run/samples/$n" rollout "$old" -c "$recipe"
+	# shellcheck disable=SC2086
+	make_dir "$run/scored/$n" score "$run/samples/$n" -c "$recipe" --policy "$old" $reference
+	make_dir "$run/checkpoints/$n" train-step "$old" "$run/scored/$n" -c "$recipe"
+	if [ "$period" -gt 0 ] && [ $((step % period)) -eq 0 ]; then validate $step; fi
+	cairn inspect "$run" --clean >/dev/null
+	say "$(cairn inspect "$run" --line)"
+done
+[ "$(get grpo.val_at_end)" != true ] || validate "$step"
+write_metrics

@@ -1,0 +1,84 @@
+# What the pipelines share.  A run is a directory; its state is files, so running a script again
+# continues it, and killing it loses at most the step in hand.
+# shellcheck shell=sh
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+CAIRN=${CAIRN:-}
+if [ -z "$CAIRN" ]; then
+	for c in "$here/../bin/cairn" "$here/../../../bin/cairn"; do
+		[ -x "$c" ] && CAIRN=$c && break
+	done
+fi
+CAIRN=${CAIRN:-cairn}
+
+say() { [ "${quiet:-0}" = 1 ] || printf '%s\n' "$*" >&2; }
+
+# cairn COMMAND...: a peer that was lost, or a lock that is held (75), may be gone the next time.
+cairn() {
+	for wait in 1 5 20; do
+		"$CAIRN" "$@" && return 0
+		rc=$?
+		[ $rc -eq 75 ] || return $rc
+		sleep $wait
+	done
+	"$CAIRN" "$@"
+}
+
+# make_dir DIR COMMAND...: run the command, which makes DIR whole or not at all, unless it is there.
+# What it prints on stdout goes to RUN/logs.
+make_dir() {
+	dir=$1; shift
+	[ -e "$dir/manifest.json" ] && return 0
+	mkdir -p "$(dirname "$dir")" "$run/logs"
+	cairn "$@" -o "$dir" >>"$run/logs/$1.jsonl"
+}
+
+number() { printf 'step-%06d' "$1"; }
+
+# get KEY: a value of the effective recipe; nothing for null.
+get() { cairn inspect "$recipe" --get "$1"; }
+
+# start_run RECIPE [key=value ...]: fix the recipe of the run in RUN/recipe.yaml and leave its names in
+# $run and $recipe.  A run that is there keeps its recipe; another one under the same name is refused.
+start_run() {
+	given=$1; shift
+	run=$(cairn inspect "$given" "$@" --get checkpointing.checkpoint_dir)
+	recipe=$run/recipe.yaml
+	mkdir -p "$run/logs" "$run/checkpoints"
+	cairn inspect "$given" "$@" >"$run/recipe.new"
+	if [ -e "$recipe" ] && ! cmp -s "$recipe" "$run/recipe.new"; then
+		diff "$recipe" "$run/recipe.new" | head -20 >&2 || true
+		echo "$run: this run has another recipe (above: < its own, > the one given); use another" \
+		     "checkpointing.checkpoint_dir, or run on with: $recipe" >&2
+		exit 78
+	fi
+	mv "$run/recipe.new" "$recipe"
+	first=$run/checkpoints/$(number 0)
+	[ -e "$first/manifest.json" ] || first_checkpoint
+}
+
+# The model that the run starts from: a checkpoint as it is, anything else through import-weights.
+first_checkpoint() {
+	model=$(get policy.model_name)
+	[ -n "$model" ] || { echo "$recipe: policy.model_name: found null, wanted a model to start from" >&2; exit 78; }
+	if [ -e "$model/manifest.json" ]; then
+		cp -r "$model" "$first.tmp" && mv "$first.tmp" "$first"
+	else
+		cairn import-weights "$model" -o "$first" >>"$run/logs/import-weights.jsonl"
+	fi
+}
+
+# validate STEP: the scored answers of that step's checkpoint to the validation questions.
+validate() {
+	v=$run/validation/$(number "$1")
+	[ -e "$v/manifest.json" ] && return 0
+	c=$run/checkpoints/$(number "$1")
+	make_dir "$v.samples" rollout "$c" -c "$recipe" --split validation --step "$1"
+	make_dir "$v" score "$v.samples" -c "$recipe"
+	rm -rf "$v.samples"
+}
+
+# Derived, so that a step that was killed never stands in it twice.
+write_metrics() {
+	cairn inspect "$run" --jsonl >"$run/metrics.jsonl.tmp" && mv "$run/metrics.jsonl.tmp" "$run/metrics.jsonl"
+}

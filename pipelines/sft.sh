@@ -1,0 +1,38 @@
+#!/bin/sh
+# sft.sh RECIPE [key=value ...]: supervised fine-tuning on data.train.data_path.  One checkpoint every
+# checkpointing.save_period steps, the loss on data.validation.data_path every sft.val_period.
+#
+# RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.
+set -eu
+[ $# -ge 1 ] || { echo "usage: sft.sh RECIPE [key=value ...]" >&2; exit 64; }
+. "$(dirname "$0")/lib.sh"
+
+start_run "$@"
+steps=$(get sft.max_num_steps)
+period=$(get checkpointing.save_period)
+data=$(get data.train.data_path)
+held=$(get data.validation.data_path)
+
+# The loss of a step's checkpoint on the validation file, kept beside the run.
+held_loss() {
+	[ -n "$held" ] || return 0
+	v=$run/validation/$(number "$1").json
+	[ -e "$v" ] && return 0
+	mkdir -p "$run/validation"
+	cairn train-step "$run/checkpoints/$(number "$1")" --data "$held" --evaluate -c "$recipe" >"$v.tmp" && mv "$v.tmp" "$v"
+	say "step $1: $(cat "$v")"
+}
+
+[ "$(get sft.val_at_start)" != true ] || held_loss 0
+step=$(cairn inspect "$run" --latest --step)
+while [ "$step" -lt "$steps" ]; do
+	old=$run/checkpoints/$(number "$step")
+	next=$((step + period))
+	[ "$next" -le "$steps" ] || next=$steps
+	make_dir "$run/checkpoints/$(number $next)" train-step "$old" --data "$data" --steps $((next - step)) -c "$recipe"
+	step=$next
+	held_loss "$step"
+	cairn inspect "$run" --clean >/dev/null
+	say "$(cairn inspect "$run" --line)"
+done
+write_metrics
