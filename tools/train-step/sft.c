@@ -25,7 +25,8 @@ static void check_cursor(struct sft *s, const char *path, const struct checkpoin
 	char a[33], b[33];
 	uint64_t at;
 
-	if (!c->cursor)
+	/* A cursor in prompts is a rollout's: supervised learning then begins at the start. */
+	if (!c->cursor || !json_eq_str(json_get(c->cursor, "unit"), "rows"))
 		return;
 	if (manifest_get_digest(&was, &c->manifest, c->cursor, "data", &e) ||
 	    json_u64(&c->manifest, json_get(c->cursor, "position"), "position", &at, &e))
@@ -231,7 +232,7 @@ char *sft_cursor(const struct sft *s)
 {
 	char hex[33];
 
-	return xasprintf("{\"data\": \"%s\", \"position\": %llu}", digest_hex(hex, dataset_digest(s->d)), (unsigned long long)s->position);
+	return xasprintf("{\"data\": \"%s\", \"unit\": \"rows\", \"position\": %llu}", digest_hex(hex, dataset_digest(s->d)), (unsigned long long)s->position);
 }
 
 void sft_release(struct sft *s)
