@@ -1,6 +1,7 @@
 #include "tools/rollout/rollout.h"
 
 #include "libcommon/xalloc.h"
+#include "tools/shared/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,33 +49,22 @@ static void encode_plain(struct token_list *ids, const struct rollout *o, const 
 
 static void encode_chat(struct token_list *ids, const struct rollout *o, const struct dataset_row *row)
 {
-	const struct json *kwargs = recipe_value(o->r, "policy.tokenizer.chat_template_kwargs");
-	const struct tokenizer *t = o->t;
-	struct chat_render r = {
-		.messages = row->messages, .tools = row->tools, .kwargs = json_is(kwargs, JSON_OBJECT) ? kwargs : NULL,
-		.add_generation_prompt = true, .pad_token = tokenizer_spelling(t, tokenizer_pad(t)),
-		.bos_token = tokenizer_spelling(t, tokenizer_bos(t)), .unk_token = tokenizer_spelling(t, tokenizer_unk(t)),
-	};
+	struct chat_render r = chat_variables(o->t, o->r);
 	struct str text = { 0 };
 	struct chat_span *span;
-	struct token_span *own;
-	long n, eos_n, owned = 0;
-	const int *eos = tokenizer_eos(t, &eos_n);
 	struct err e = ERR_INIT;
+	long n;
 
-	if (eos_n)
-		r.eos_token = tokenizer_spelling(t, eos[0]);
+	r.messages = row->messages;
+	r.tools = row->tools;
+	r.add_generation_prompt = true;
+	str_puts(&text, "");
 	if (chat_template_render(o->tmpl, &r, &text, &span, &n, &e)) {
 		err_prefix(&e, "line %ld of the prompts", row->line);
 		die_err(&e);
 	}
-	own = xcalloc((size_t)n + 1, sizeof(*own));
-	for (long i = 0; i < n; i++)
-		if (span[i].kind == SPAN_CONTENT)
-			own[owned++] = (struct token_span){ span[i].start, span[i].end };
-	if (tokenizer_encode_spans(t, text.s ? text.s : "", text.len, own, owned, 0, ids, &e))
-		die_err(&e);
-	free(own);
+	encode_bos(ids, o->t, o->r, text.s, text.len);
+	encode_rendered(ids, o->t, text.s, 0, text.len, span, n);
 	free(span);
 	str_release(&text);
 }
@@ -181,7 +171,8 @@ static uint64_t start_position(const struct rollout *o)
 	uint64_t position = 0;
 	struct err e = ERR_INIT;
 
-	if (json_is(cursor, JSON_OBJECT) && !o->reset_cursor) {
+	/* A cursor in rows belongs to supervised learning. */
+	if (json_is(cursor, JSON_OBJECT) && !json_eq_str(json_get(cursor, "unit"), "rows") && !o->reset_cursor) {
 		if (json_str(&name, json_get(cursor, "data"), "cursor.data", &hex, &e) ||
 		    json_u64(&name, json_get(cursor, "position"), "cursor.position", &position, &e))
 			die_err(&e);
@@ -212,7 +203,7 @@ static void draw_prompts(struct rollout *o, const struct dataset *data)
 		position++;
 	}
 	dataset_cursor_release(&order);
-	o->prompts.cursor = xasprintf("{\"data\": \"%s\", \"position\": %llu}", digest_hex(hex, o->prompts.data),
+	o->prompts.cursor = xasprintf("{\"data\": \"%s\", \"unit\": \"prompts\", \"position\": %llu}", digest_hex(hex, o->prompts.data),
 				      (unsigned long long)position);
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/loss_weights.h"
 #include "libcommon/xalloc.h"
+#include "tools/shared/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,25 +67,6 @@ void sft_open(struct sft *s, const char *path, const struct checkpoint *c, const
 	check_cursor(s, path, c);
 }
 
-/* Ids of text[from, to), where bytes inside of `span` are somebody's words. */
-static void encode_piece(const struct sft *s, const struct str *text, size_t from, size_t to, const struct chat_span *span,
-			 long nspans, struct token_list *out)
-{
-	struct token_span *own = xmalloc(((size_t)nspans + 1) * sizeof(*own));
-	struct err e = ERR_INIT;
-	long n = 0;
-
-	for (long i = 0; i < nspans; i++) {
-		size_t a = span[i].start > from ? span[i].start : from, b = span[i].end < to ? span[i].end : to;
-
-		if (span[i].kind == SPAN_CONTENT && a < b)
-			own[n++] = (struct token_span){ a - from, b - from };
-	}
-	if (tokenizer_encode_spans(s->tok, text->s + from, to - from, own, n, 0, out, &e))
-		die_err(&e);
-	free(own);
-}
-
 /*
  * The conversation is cut where the loss begins and ends, and each piece is encoded alone: the pieces before an answer are then
  * the very tokens that a rollout gives as its prompt.
@@ -94,25 +76,19 @@ static void encode(const struct sft *s, const struct str *text, const struct cha
 {
 	size_t at = 0;
 
-	if (recipe_bool(s->r, "data.add_bos") && tokenizer_adds_bos(s->tok))
-		token_list_add(out, tokenizer_bos(s->tok));
+	encode_bos(out, s->tok, s->r, text->s, text->len);
 	for (long i = 0; i <= marks; i++) {
 		size_t start = i < marks ? mark[i].start : text->len, end = i < marks ? mark[i].end : text->len;
 
 		if (start > at)
-			encode_piece(s, text, at, start, span, nspans, out);
+			encode_rendered(out, s->tok, text->s, at, start, span, nspans);
 		while (mask->len < (size_t)out->n)
 			str_putc(mask, 0);
 		if (end > start)
-			encode_piece(s, text, start, end, span, nspans, out);
+			encode_rendered(out, s->tok, text->s, start, end, span, nspans);
 		while (mask->len < (size_t)out->n)
 			str_putc(mask, 1);
 		at = end;
-	}
-	/* A template that spells BOS itself must not get a second one. */
-	if (out->n > 1 && out->id[0] == out->id[1] && out->id[0] == tokenizer_bos(s->tok)) {
-		memmove(out->id, out->id + 1, (size_t)(--out->n) * sizeof(int));
-		memmove(mask->s, mask->s + 1, --mask->len);
 	}
 }
 
@@ -138,19 +114,15 @@ static void make_lesson(struct sft *s, long row, struct lesson *l, struct weighe
 	struct dataset_row d;
 	struct err e = ERR_INIT;
 	long marks = 0, spans = 0;
-	const int *eos = tokenizer_eos(s->tok, &(long){ 0 });
 
 	if (dataset_row(s->d, row, &d, &e))
 		die_err(&e);
 	if (!d.conversation)
 		die(EX_DATAERR, "row %ld (line %ld): no answer to learn, wanted a conversation or a response", d.index, d.line);
-	struct chat_render how = {
-		.messages = d.conversation, .tools = d.tools, .kwargs = recipe_value(s->r, "policy.tokenizer.chat_template_kwargs"),
-		.bos_token = tokenizer_spelling(s->tok, tokenizer_bos(s->tok)), .eos_token = eos ? tokenizer_spelling(s->tok, eos[0]) : NULL,
-		.add_generation_prompt = recipe_bool(s->r, "data.add_generation_prompt") || true,
-	};
-	if (!json_is(how.kwargs, JSON_OBJECT))
-		how.kwargs = NULL;
+	struct chat_render how = chat_variables(s->tok, s->r);
+	how.messages = d.conversation;
+	how.tools = d.tools;
+	how.add_generation_prompt = true; /* its header is given in a rollout, so it is not learnt */
 	if (chat_assistant_spans(s->tmpl, &how, recipe_bool(s->r, "sft.only_unmask_final"), &mark, &marks, &text, &e))
 		die_err(&e);
 	how.add_generation_prompt = false;
