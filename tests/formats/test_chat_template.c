@@ -233,6 +233,14 @@ static void test_spans(void)
 		one, "0:[<|im_end|>\nab,cd]1:[ok]", "");
 	span_case("split, index, ~", "{{ 'x' ~ messages[0].content.split(',')[1] ~ 'y' }}", one,
 		  "0:[cd ]", "");
+	span_case(
+		"slices of a mixture",
+		"{% set x = 'ab' + messages[1].content + 'cd' %}{{ x[1:] }}.{{ x[3:] }}.{{ x[1:3] }}",
+		one, "1:[ok]1:[k]1:[o]", "");
+	span_case(
+		"split of a mixture",
+		"{{ ('a,' + messages[1].content + ',b,' + messages[1].content).split(',')|join('-') }}",
+		one, "1:[ok]1:[ok]", "");
 	span_case("slice", "{{ messages[0].content[-4:-1] }}", one, "0:[,cd]", "");
 	span_case("replace", "{{ messages[0].content.strip().replace('b', '<B>') }}", one,
 		  "0:[<|im_end|>\na]0:[,cd]", "");
@@ -365,6 +373,25 @@ static void test_bounds(void)
 	      "t:1: a value is nested more than 200 deep");
 }
 
+/* What is well within the bounds renders. */
+static void test_roomy(void)
+{
+	struct json none = { .type = JSON_ARRAY };
+	struct chat_render r = { .messages = &none };
+	static const char loops[] =
+		"{% set l = range(1000) %}{% for i in l %}{% for j in l[:500] %}{{ j }}{% endfor %}{% endfor %}";
+	static const char deep[] =
+		"{% macro m(n) %}{% if n %}{{ m(n - 1) }}{% else %}end{% endif %}{% endmacro %}{{ m(60) }}";
+	struct err e = ERR_INIT;
+	char *got = render_text(loops, strlen(loops), &r, NULL, NULL, &e);
+
+	ok(got && strlen(got) == 1000 * (10 + 90 * 2 + 400 * 3), "500,000 turns of a loop");
+	free(got);
+	got = render_text(deep, strlen(deep), &r, NULL, NULL, &e);
+	is_str(got ? got : e.msg, "end", "a macro that calls itself 60 times");
+	free(got);
+}
+
 static void test_deep(void)
 {
 	struct str s = { 0 };
@@ -418,6 +445,7 @@ int main(void)
 	test_spans();
 	test_assistant();
 	test_bounds();
+	test_roomy();
 	test_deep();
 	ok(chat_template_builtin(&t, "chatm1", &e) && e.code == EX_CONFIG, "%s", e.msg);
 	json_release(&expr);

@@ -91,6 +91,9 @@ static void test_schemas(void)
 		 "{\"question\":\"How many?\",\"answer\":\"48/2 = <<48/2=24>>24\\n#### 72\"}", NULL,
 		 DATASET_PROMPT, "u:How many?", "u:How many?|a:48/2 = <<48/2=24>>24\n#### 72",
 		 "72");
+	row_case("two marks: the last",
+		 "{\"question\":\"q\",\"answer\":\"#### 41 or\\n#### 42\\nso\"}", NULL,
+		 DATASET_PROMPT, "u:q", "u:q|a:#### 41 or\n#### 42\nso", "42");
 	row_case(
 		"MATH",
 		"{\"problem\":\"p\",\"solution\":\"We get \\\\boxed{3}, no, $\\\\boxed{\\\\frac{1}{2}}$.\",\"level\":\"5\"}",
@@ -362,6 +365,7 @@ static void test_order(void)
 		dataset_order(order, N, 7, (uint64_t)ep);
 		same &= !memcmp(order, seen[ep], sizeof(order));
 	}
+	same &= dataset_cursor_at(&a, 3) == seen[0][3] && dataset_cursor_at(&a, 25) == seen[2][5];
 	ok(same, "a resumed cursor goes on as the unbroken one");
 	ok(perm, "each epoch has each row once");
 	ok(differ, "epochs differ");
