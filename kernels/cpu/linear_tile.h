@@ -1,8 +1,8 @@
 /*
  * The tiles of linear_kernel.h over the vectors of one simd_*.h and the BF16 step of one bf16_*.h.
  *
- * The including file defines SHAPES(X), the register tiles X(rows, vectors) that fit its registers, TILE_ROWS,
- * the most rows of one, and `widest`, the most vectors for each number of rows.
+ * The including file defines SHAPES(X), the register tiles X(rows, vectors) that it has, TILE_ROWS, the most rows of
+ * one, and for each type the most vectors that fit the registers with so many rows.
  */
 
 #include "kernels/cpu/linear_kernel.h"
@@ -58,7 +58,7 @@ static shape_fn *const f32_shapes[TILE_ROWS + 1][5] = { SHAPES(F32_ENTRY) };
 static shape_fn *const bf16_shapes[TILE_ROWS + 1][5] = { SHAPES(BF16_ENTRY) };
 
 /* Cut a tile into those that fit the registers, rows evenly: 7 as 4 + 3, not 6 + 1. */
-INLINE void cut(shape_fn *const shapes[TILE_ROWS + 1][5], const struct tile_args *t)
+INLINE void cut(shape_fn *const shapes[TILE_ROWS + 1][5], const int *widest, const struct tile_args *t)
 {
 	int vectors = t->cols / LANES;
 
@@ -77,12 +77,12 @@ INLINE void cut(shape_fn *const shapes[TILE_ROWS + 1][5], const struct tile_args
 
 static void tile_f32(const struct tile_args *t)
 {
-	cut(f32_shapes, t);
+	cut(f32_shapes, widest_f32, t);
 }
 
 static void tile_bf16(const struct tile_args *t)
 {
-	cut(bf16_shapes, t);
+	cut(bf16_shapes, widest_bf16, t);
 }
 
 static void widen(float *restrict y, const uint16_t *restrict x, long n)
