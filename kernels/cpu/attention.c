@@ -9,7 +9,10 @@
 #include "kernels/cpu/scratch.h"
 #include "libcommon/pool.h"
 
-enum { POSITIONS = 16 };        /* of a query tile; divides ATTENTION_TILE, so that a tile has one diagonal block */
+enum {
+	POSITIONS = 16,         /* of a query tile; divides ATTENTION_TILE, so that a tile has one diagonal block */
+	FEW_PARTS = 8           /* tiles and kv heads for each thread, below which splits are dealt instead */
+};
 #define FLOOR (-1e30f)          /* -inf, but for FLOOR - FLOOR */
 
 /* Neighbouring positions of one sequence, all heads. */
@@ -203,19 +206,20 @@ static void begin_split(const struct attention_plan *a, struct state *s, long ro
 	memset(s->o, 0, (size_t)(rows * a->width) * 4);
 }
 
-static void end_split(const struct attention_plan *a, struct state *s, long rows, bool first)
+static void end_split(const struct attention_plan *a, struct state *s, const float *m, const float *l, const float *o,
+		      long rows, bool first)
 {
 	for (long i = 0; i < rows; i++) {
-		float l = 0, *o = s->o + i * a->width, *total = s->total_o + i * a->width;
+		float sum = 0, *total = s->total_o + i * a->width;
 
 		for (int j = 0; j < LINE; j++)
-			l += s->l[i * LINE + j];
+			sum += l[i * LINE + j];
 		if (first) {
-			s->total_m[i] = s->m[i];
-			s->total_l[i] = l;
-			memcpy(total, o, (size_t)a->width * 4);
+			s->total_m[i] = m[i];
+			s->total_l[i] = sum;
+			memcpy(total, o + i * a->width, (size_t)a->width * 4);
 		} else {
-			a->rows->merge(s->total_m + i, s->total_l + i, total, s->m[i], l, o, a->c, a->width);
+			a->rows->merge(s->total_m + i, s->total_l + i, total, m[i], sum, o + i * a->width, a->c, a->width);
 		}
 	}
 }
@@ -253,7 +257,18 @@ static void attend_split(const struct attention_plan *a, const struct query_tile
 		for (long i = 0; i < t->n; i++)
 			attend(a, s, i * g, g, (int)(t->position + i + 1 - k), page, next);
 	}
-	end_split(a, s, t->n * g, split == 0);
+}
+
+static void load_queries(const struct attention_plan *a, const struct query_tile *t, struct state *s, long kv_head)
+{
+	for (long i = 0; i < t->n; i++)
+		attention_left(a, s->q + i * a->group * a->d * a->q_bytes,
+			       t->q + (i * a->heads + kv_head * a->group) * a->d * (long)dtype_size(a->t), a->d, a->group);
+}
+
+static long splits_of(const struct query_tile *t)
+{
+	return (t->position + t->n + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT;
 }
 
 static void attention_part(void *arg, long part, int thread)
@@ -265,19 +280,86 @@ static void attention_part(void *arg, long part, int thread)
 	long kv_head = part % a->kv_heads;
 	struct state s = state_of(a, t->n * a->group, thread);
 
-	for (long i = 0; i < t->n; i++)
-		attention_left(a, s.q + i * a->group * a->d * a->q_bytes,
-			       t->q + (i * a->heads + kv_head * a->group) * a->d * (long)dtype_size(a->t), a->d, a->group);
-	for (long split = 0; split * ATTENTION_SPLIT < t->position + t->n; split++)
+	load_queries(a, t, &s, kv_head);
+	for (long split = 0; split < splits_of(t); split++) {
 		attend_split(a, t, &s, kv_head, split);
+		end_split(a, &s, s.m, s.l, s.o, t->n * a->group, split == 0);
+	}
+	finish_rows(a, t, &s, kv_head);
+}
+
+/*
+ * The same with the splits of a row dealt to threads, for a few rows with many keys: every split leaves its
+ * (m, l, o) in memory, and they are merged afterwards in the same order.
+ */
+struct partial_job {
+	struct attention_job job;
+	long most;              /* rows of a tile and kv head, */
+	long splits;            /* ... splits of one */
+	float *memory;
+};
+
+static float *partial_at(const struct partial_job *p, long tile, long kv_head, long split)
+{
+	const struct attention_plan *a = &p->job.plan;
+
+	return p->memory + ((tile * a->kv_heads + kv_head) * p->splits + split) * p->most * (1 + LINE + a->width);
+}
+
+static void split_part(void *arg, long part, int thread)
+{
+	const struct partial_job *p = arg;
+	const struct attention_plan *a = &p->job.plan;
+	long split = part % p->splits, kv_head = part / p->splits % a->kv_heads, tile = part / p->splits / a->kv_heads;
+	const struct query_tile *t = p->job.tile + tile;
+	long rows = t->n * a->group;
+	float *to = partial_at(p, tile, kv_head, split);
+	struct state s;
+
+	if (split >= splits_of(t))
+		return;
+	s = state_of(a, rows, thread);
+	load_queries(a, t, &s, kv_head);
+	attend_split(a, t, &s, kv_head, split);
+	memcpy(to, s.m, (size_t)rows * 4);
+	memcpy(to + p->most, s.l, (size_t)(rows * LINE) * 4);
+	memcpy(to + p->most * (1 + LINE), s.o, (size_t)(rows * a->width) * 4);
+}
+
+static void merge_part(void *arg, long part, int thread)
+{
+	const struct partial_job *p = arg;
+	const struct attention_plan *a = &p->job.plan;
+	long kv_head = part % a->kv_heads, tile = part / a->kv_heads;
+	const struct query_tile *t = p->job.tile + tile;
+	struct state s = state_of(a, t->n * a->group, thread);
+
+	for (long split = 0; split < splits_of(t); split++) {
+		const float *of = partial_at(p, tile, kv_head, split);
+
+		end_split(a, &s, of, of + p->most, of + p->most * (1 + LINE), t->n * a->group, split == 0);
+	}
 	finish_rows(a, t, &s, kv_head);
 }
 
 static void run_tiles(const struct attention_plan *a, const struct query_tile *tile, long tiles)
 {
 	struct attention_job j = { *a, tile, tiles };
+	struct partial_job p = { .job = j };
+	long parts = tiles * a->kv_heads;
 
-	pool_run(attention_part, &j, tiles * a->kv_heads);
+	if (parts < FEW_PARTS * pool_threads())
+		for (long i = 0; i < tiles; i++) {
+			p.most = tile[i].n * a->group > p.most ? tile[i].n * a->group : p.most;
+			p.splits = splits_of(tile + i) > p.splits ? splits_of(tile + i) : p.splits;
+		}
+	if (p.splits < 2 || pool_threads() == 1) {
+		pool_run(attention_part, &j, parts);
+		return;
+	}
+	p.memory = scratch(SCRATCH_SPLITS, 0, (size_t)(parts * p.splits * p.most * (1 + LINE + a->width)) * 4);
+	pool_run(split_part, &p, parts * p.splits);
+	pool_run(merge_part, &p, parts);
 }
 
 /* Cut rows into tiles: neighbours of one sequence, never over a multiple of POSITIONS. */

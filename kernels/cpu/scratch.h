@@ -12,7 +12,7 @@
 
 enum scratch {
 	SCRATCH_X, SCRATCH_Y, SCRATCH_ROWS,
-	SCRATCH_SHARED, SCRATCH_LIST, SCRATCH_PARTIAL, SCRATCH_COUNT
+	SCRATCH_SHARED, SCRATCH_LIST, SCRATCH_PARTIAL, SCRATCH_SPLITS, SCRATCH_COUNT
 };
 
 void *scratch(enum scratch use, int thread, size_t bytes);      /* 64-byte aligned, not zeroed */
