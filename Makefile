@@ -125,7 +125,7 @@ $(BUILD)/flags.stamp: force
 	@echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' | cmp -s - $@ || echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' >$@
 # Only --version speaks of them.
 $(BUILD)/libcommon/opt_util.c.o: FEATURES = -DCAIRN_FEATURES='"cuda $(HAVE_CUDA), mpi $(HAVE_MPI)"'
--include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)
+-include $(wildcard $(BUILD)/libcommon/*.d $(BUILD)/formats/*.d $(BUILD)/kernels/*.d $(BUILD)/kernels/*/*.d $(BUILD)/tools/*.d $(BUILD)/tools/*/*.d $(BUILD)/tests/*/*.d)
 
 # -- the verbs --------------------------------------------------------------------------------------
 tools: $(BINS)                  ## build every program into bin/ (the default)
@@ -135,6 +135,7 @@ check: setup                    ## run every test that this machine can run (no 
 	@$(MAKE) --no-print-directory check-built
 check-built: $(TESTS) $(BINS)
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/%,$(wildcard tests/*/*.sh))
+tests-built: $(TESTS)
 unit: $(TESTS)                  ## only the C tests
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS)
 layers:                         ## no folder includes one above or beside it
@@ -147,6 +148,34 @@ bench: $(BENCHES)               ## measure the kernels here, beside the machine'
 	@for b in $^; do $$b; done
 docs: $(BUILD)/tests/libcommon/test_recipe_keys ## write the manual page of the recipe's keys from the table
 	$< --print >docs/cairn-recipe-keys.5
+# The stricter tests: warnings, sanitizers, lint, a short run of every fuzz target.
+CI_PACKAGES := clang llvm libclang-rt-dev shellcheck mandoc
+ci:                             ## what CI runs besides check (more packages, some minutes)
+	@CAIRN_EXTRA_PACKAGES='$(CI_PACKAGES)' sh tests/lib/setup.sh
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) TEST_TIMEOUT=3000 TEST_JOBS=1 sh tests/lib/run.sh $(wildcard tests/ci/*.sh)
+lint:                           ## layers, shellcheck, manual pages
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh tests/ci/lint.sh
+
+FUZZ_FLAGS := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
+FUZZERS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(FUZZERS): %: %.c.o $(F) $(C)
+	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
+fuzz-built: $(FUZZERS)
+fuzz-build:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS='$(FUZZ_FLAGS) -fsanitize=fuzzer-no-link' fuzz-built
+fuzz:                           ## a minute of libFuzzer for every parser
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) FUZZ_SECONDS=60 TEST_TIMEOUT=3000 sh tests/lib/run.sh tests/ci/fuzz.sh
+
+install: $(BINS)                ## programs, manual pages and pipelines below PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/cairn $(DESTDIR)$(PREFIX)/share/man/man1 \
+		$(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/cairn/pipelines/recipes
+	install -m 755 $(BIN)/cairn $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(filter-out $(BIN)/cairn,$(BINS)) $(DESTDIR)$(PREFIX)/libexec/cairn
+	install -m 644 $(wildcard docs/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(wildcard docs/*.5) $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 755 $(wildcard pipelines/*.sh) $(DESTDIR)$(PREFIX)/share/cairn/pipelines
+	install -m 644 $(wildcard pipelines/*.mk) $(DESTDIR)$(PREFIX)/share/cairn/pipelines
+	install -m 644 $(wildcard pipelines/recipes/*) $(DESTDIR)$(PREFIX)/share/cairn/pipelines/recipes
 clean:                          ## forget everything built
 	rm -rf $(BUILD) $(BIN)
 help:                           ## this list
@@ -154,6 +183,6 @@ help:                           ## this list
 
 Q   := $(if $(V),,@)
 say := @$(if $(V),:,printf '  %-5s %s\n')
-.PHONY: all tools setup check check-built unit layers bench docs clean help force
+.PHONY: all tools setup check check-built tests-built unit ci lint fuzz fuzz-build fuzz-built install layers bench docs clean help force
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Every parser of outside bytes: FUZZ_SECONDS of libFuzzer each, from the seeds in the tree.
+. "$CAIRN_ROOT/tests/lib/tap.sh"
+cd "$CAIRN_ROOT" || exit 1
+run 0 "fuzz targets build" make -s CUDA=0 MPI=0 fuzz-build
+for t in "$BUILD"/fuzz/tests/fuzz/fuzz_*; do
+	case $t in *.o | *.d) continue ;; esac
+	name=$(basename "$t" | sed 's/^fuzz_//')
+	mkdir -p "$TEST_TMP/$name"
+	"$t" -max_total_time="${FUZZ_SECONDS:-10}" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 -artifact_prefix="$TEST_TMP/" \
+		"$TEST_TMP/$name" "tests/fuzz/corpus/$name" >"$TEST_TMP/log" 2>&1
+	rc=$?
+	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$TEST_TMP/log")
+	edges=$(grep -o 'cov: [0-9]*' "$TEST_TMP/log" | tail -1)
+	ok $rc "fuzz $name: $runs executions, $edges"
+	[ $rc -eq 0 ] || grep -E 'ERROR|SUMMARY|runtime error' "$TEST_TMP/log" | head -5 | sed 's/^/# /'
+done
+tap_done
