@@ -66,7 +66,7 @@ uint64_t mix64(uint64_t x)
 	return x ^ x >> 33;
 }
 
-/* -- the vocabulary -------------------------------------------------------------------------------- */
+/* -- the vocabulary -- */
 
 struct text vocab_text(const struct tokenizer *t, long id)
 {
@@ -118,21 +118,24 @@ int vocab_index(struct tokenizer *t, const char *file, struct err *e)
 			continue;
 		i = text_slot(t, x.s, x.n);
 		if (t->by_text[i])
-			return err_set(e, EX_DATAERR, "%s: tokens %d and %ld have one spelling \"%.40s\"", file,
+			return err_set(e, EX_DATAERR,
+				       "%s: tokens %d and %ld have one spelling \"%.40s\"", file,
 				       t->by_text[i] - 1, id, x.s);
 		t->by_text[i] = (int)id + 1;
 	}
 	return 0;
 }
 
-int vocab_set(struct tokenizer *t, const struct text *by_id, long size, const char *file, struct err *e)
+int vocab_set(struct tokenizer *t, const struct text *by_id, long size, const char *file,
+	      struct err *e)
 {
 	size_t bytes = 0, at = 0;
 
 	for (long i = 0; i < size; i++) {
 		bytes += by_id[i].n + 1;
 		if (bytes > TOK_MAX_TEXT)
-			return err_set(e, EX_DATAERR, "%s: vocabulary of more than %zu bytes", file, TOK_MAX_TEXT);
+			return err_set(e, EX_DATAERR, "%s: vocabulary of more than %zu bytes", file,
+				       TOK_MAX_TEXT);
 	}
 	t->size = size;
 	t->kind = xcalloc((size_t)size, 1);
@@ -150,7 +153,7 @@ int vocab_set(struct tokenizer *t, const struct text *by_id, long size, const ch
 	return vocab_index(t, file, e);
 }
 
-/* -- merges ----------------------------------------------------------------------------------------- */
+/* -- merges -- */
 
 void merge_add(struct tokenizer *t, long *cap, int a, int b, int to)
 {
@@ -158,7 +161,8 @@ void merge_add(struct tokenizer *t, long *cap, int a, int b, int to)
 	t->merge[t->nmerge++] = (struct merge){ a, b, to };
 }
 
-int merge_add_text(struct tokenizer *t, long *cap, struct text a, struct text b, const char *file, struct err *e)
+int merge_add_text(struct tokenizer *t, long *cap, struct text a, struct text b, const char *file,
+		   struct err *e)
 {
 	char small[256], *joined = a.n + b.n <= sizeof(small) ? small : xmalloc(a.n + b.n);
 	int ia = vocab_find(t, a.s, a.n), ib = vocab_find(t, b.s, b.n), to;
@@ -169,9 +173,13 @@ int merge_add_text(struct tokenizer *t, long *cap, struct text a, struct text b,
 	if (joined != small)
 		free(joined);
 	if (ia < 0 || ib < 0 || to < 0)
-		return err_set(e, EX_DATAERR, "%s: merge %ld: \"%.*s\" and \"%.*s\": %s is not in the vocabulary", file,
-			       t->nmerge, (int)(a.n < 40 ? a.n : 40), a.s, (int)(b.n < 40 ? b.n : 40), b.s,
-			       ia < 0 ? "the first" : ib < 0 ? "the second" : "their union");
+		return err_set(e, EX_DATAERR,
+			       "%s: merge %ld: \"%.*s\" and \"%.*s\": %s is not in the vocabulary",
+			       file, t->nmerge, (int)(a.n < 40 ? a.n : 40), a.s,
+			       (int)(b.n < 40 ? b.n : 40), b.s,
+			       ia < 0 ? "the first" :
+			       ib < 0 ? "the second" :
+					"their union");
 	merge_add(t, cap, ia, ib, to);
 	return 0;
 }
@@ -195,7 +203,7 @@ static void merge_index(struct tokenizer *t)
 	}
 }
 
-/* -- added tokens ----------------------------------------------------------------------------------- */
+/* -- added tokens -- */
 
 const struct added_token *added_find(const struct tokenizer *t, long id)
 {
@@ -239,13 +247,15 @@ static int added_distinct(const struct tokenizer *t, const char *file, struct er
 	qsort(v, (size_t)t->nadded, sizeof(*v), by_content);
 	for (long i = 1; i < t->nadded && !rc; i++)
 		if (!by_content(&v[i - 1], &v[i]))
-			rc = err_set(e, EX_DATAERR, "%s: added tokens %d and %d have one spelling \"%.40s\"", file,
+			rc = err_set(e, EX_DATAERR,
+				     "%s: added tokens %d and %d have one spelling \"%.40s\"", file,
 				     v[i - 1]->id, v[i]->id, v[i]->content.s);
 	free(v);
 	return rc;
 }
 
-int added_set(struct tokenizer *t, const struct added_token *v, long n, const char *file, struct err *e)
+int added_set(struct tokenizer *t, const struct added_token *v, long n, const char *file,
+	      struct err *e)
 {
 	long size = t->size;
 
@@ -258,14 +268,17 @@ int added_set(struct tokenizer *t, const struct added_token *v, long n, const ch
 		const struct added_token *a = &t->added[i];
 
 		if (a->id < 0 || a->id >= t->size + n + TOK_MAX_HOLES)
-			return err_set(e, EX_DATAERR, "%s: added token \"%.40s\": id %d, want at most %ld", file, a->content.s,
-				       a->id, t->size + n + TOK_MAX_HOLES);
+			return err_set(e, EX_DATAERR,
+				       "%s: added token \"%.40s\": id %d, want at most %ld", file,
+				       a->content.s, a->id, t->size + n + TOK_MAX_HOLES);
 		if (a->content.n > TOK_MAX_ADDED)
-			return err_set(e, EX_DATAERR, "%s: added token %d: spelling of %zu bytes, want at most %d", file, a->id,
-				       a->content.n, TOK_MAX_ADDED);
+			return err_set(e, EX_DATAERR,
+				       "%s: added token %d: spelling of %zu bytes, want at most %d",
+				       file, a->id, a->content.n, TOK_MAX_ADDED);
 		if (i && a->id == a[-1].id)
-			return err_set(e, EX_DATAERR, "%s: two added tokens have the id %d: \"%.40s\", \"%.40s\"", file, a->id,
-				       a[-1].content.s, a->content.s);
+			return err_set(e, EX_DATAERR,
+				       "%s: two added tokens have the id %d: \"%.40s\", \"%.40s\"",
+				       file, a->id, a[-1].content.s, a->content.s);
 		size = a->id >= size ? a->id + 1L : size;
 	}
 	t->kind = xrealloc(t->kind, (size_t)size);
@@ -276,18 +289,22 @@ int added_set(struct tokenizer *t, const struct added_token *v, long n, const ch
 	}
 	t->size = size;
 	for (long i = 0; i < n; i++)
-		t->kind[t->added[i].id] |= (uint8_t)(KIND_ADDED | (t->added[i].special ? KIND_SPECIAL : 0));
+		t->kind[t->added[i].id] |=
+			(uint8_t)(KIND_ADDED | (t->added[i].special ? KIND_SPECIAL : 0));
 	return added_distinct(t, file, e);
 }
 
-/* -- steps ------------------------------------------------------------------------------------------ */
+/* -- steps -- */
 
-struct step *step_add(struct tokenizer *t, struct steps *s, enum step_kind kind, const char *file, struct err *e)
+struct step *step_add(struct tokenizer *t, struct steps *s, enum step_kind kind, const char *file,
+		      struct err *e)
 {
 	if (!s->v)
 		s->v = arena_calloc(&t->arena, TOK_MAX_STEPS, sizeof(*s->v));
 	if (s->n == TOK_MAX_STEPS) {
-		err_set(e, EX_DATAERR, "%s: more than %d steps in a normalizer, pre_tokenizer or decoder", file, TOK_MAX_STEPS);
+		err_set(e, EX_DATAERR,
+			"%s: more than %d steps in a normalizer, pre_tokenizer or decoder", file,
+			TOK_MAX_STEPS);
 		return NULL;
 	}
 	s->v[s->n].kind = kind;
@@ -303,7 +320,9 @@ static int step_compile(struct step *s, const char *file, struct err *e)
 	case PRE_DIGITS:
 		return pattern_new(&s->pattern, "\\p{N}", 5, file, e);
 	case PRE_BYTE_LEVEL:
-		return s->use_regex ? pattern_new(&s->pattern, GPT2_PATTERN, strlen(GPT2_PATTERN), file, e) : 0;
+		return s->use_regex ? pattern_new(&s->pattern, GPT2_PATTERN, strlen(GPT2_PATTERN),
+						  file, e) :
+				      0;
 	default:
 		return 0;
 	}
@@ -317,14 +336,16 @@ static int steps_compile(struct steps *s, const char *file, struct err *e)
 	return 0;
 }
 
-/* -- finishing --------------------------------------------------------------------------------------- */
+/* -- finishing -- */
 
-static int ids_check(const struct tokenizer *t, const int *v, long n, const char *what, const char *file, struct err *e)
+static int ids_check(const struct tokenizer *t, const int *v, long n, const char *what,
+		     const char *file, struct err *e)
 {
 	for (long i = 0; i < n; i++)
 		if (v[i] != -1 && !tokenizer_knows(t, v[i]))
-			return err_set(e, EX_DATAERR, "%s: %s: id %d, want one of a token (0 to %ld)", file, what, v[i],
-				       t->size - 1);
+			return err_set(e, EX_DATAERR,
+				       "%s: %s: id %d, want one of a token (0 to %ld)", file, what,
+				       v[i], t->size - 1);
 	return 0;
 }
 
@@ -334,7 +355,7 @@ static void byte_ids(struct tokenizer *t)
 	for (int b = 0; b < 256; b++) {
 		char s[8];
 		size_t n = t->byte_level ? utf8_put(s, byte_char((unsigned char)b)) :
-			   (size_t)snprintf(s, sizeof(s), "<0x%02X>", (unsigned)b);
+					   (size_t)snprintf(s, sizeof(s), "<0x%02X>", (unsigned)b);
 
 		t->byte_id[b] = vocab_find(t, s, n);
 		t->all_bytes &= t->byte_id[b] >= 0;
@@ -348,12 +369,16 @@ int tokenizer_finish(struct tokenizer *t, const char *file, struct err *e)
 		return -1;
 	for (int i = 0; i + 1 < t->pre.n; i++)
 		if (t->pre.v[i].kind == PRE_BYTE_LEVEL)
-			return err_set(e, EX_UNAVAILABLE, "%s: a pre_tokenizer step after ByteLevel is not built", file);
+			return err_set(e, EX_UNAVAILABLE,
+				       "%s: a pre_tokenizer step after ByteLevel is not built",
+				       file);
 	t->byte_level = t->pre.n && t->pre.v[t->pre.n - 1].kind == PRE_BYTE_LEVEL;
 	if (ids_check(t, t->before, t->nbefore, "post_processor", file, e) ||
-	    ids_check(t, t->after, t->nafter, "post_processor", file, e) || ids_check(t, &t->bos, 1, "bos", file, e) ||
-	    ids_check(t, t->eos, t->neos, "eos", file, e) || ids_check(t, &t->pad, 1, "pad", file, e) ||
-	    ids_check(t, &t->unk, 1, "unk", file, e) || ids_check(t, &t->unk_name, 1, "unk", file, e))
+	    ids_check(t, t->after, t->nafter, "post_processor", file, e) ||
+	    ids_check(t, &t->bos, 1, "bos", file, e) ||
+	    ids_check(t, t->eos, t->neos, "eos", file, e) ||
+	    ids_check(t, &t->pad, 1, "pad", file, e) || ids_check(t, &t->unk, 1, "unk", file, e) ||
+	    ids_check(t, &t->unk_name, 1, "unk", file, e))
 		return -1;
 	byte_ids(t);
 	merge_index(t);
@@ -362,7 +387,7 @@ int tokenizer_finish(struct tokenizer *t, const char *file, struct err *e)
 	return 0;
 }
 
-/* -- what it knows ------------------------------------------------------------------------------------ */
+/* -- what it knows -- */
 
 long tokenizer_size(const struct tokenizer *t)
 {

@@ -5,15 +5,15 @@
 
 /* A trie over bytes; the root's children are a table, all others lists of siblings. */
 struct node {
-	int child, sibling;     /* or 0 */
-	int which;              /* index of the added token that ends here, or -1 */
+	int child, sibling; /* or 0 */
+	int which; /* index of the added token that ends here, or -1 */
 	unsigned char byte;
 };
 
 struct trie {
-	struct node *node;      /* node[0] is the root */
+	struct node *node; /* node[0] is the root */
 	long n, cap;
-	int first[256];         /* the root's children, or 0 */
+	int first[256]; /* the root's children, or 0 */
 };
 
 static int child(const struct trie *tr, int at, unsigned char b)
@@ -83,7 +83,8 @@ void trie_free(struct trie *tr)
 }
 
 /* The longest token at s + from that touches no mark; its index, or -1. */
-static int longest(const struct trie *tr, const char *s, const char *mark, size_t n, size_t from, size_t *end)
+static int longest(const struct trie *tr, const char *s, const char *mark, size_t n, size_t from,
+		   size_t *end)
 {
 	int which = -1, at = 0;
 
@@ -117,11 +118,13 @@ static bool is_word(const struct tokenizer *t, struct matcher **m, const char *s
 	return len && pattern_find(t->word, m, s, len, 0, &start, &end, &ignored) == 1;
 }
 
-static bool stands_alone(const struct tokenizer *t, struct matcher **m, const char *s, size_t n, size_t start, size_t end)
+static bool stands_alone(const struct tokenizer *t, struct matcher **m, const char *s, size_t n,
+			 size_t start, size_t end)
 {
 	size_t before = start ? char_before(s, start) : 0;
 
-	return !(start && is_word(t, m, s + before, n - before)) && !(end < n && is_word(t, m, s + end, n - end));
+	return !(start && is_word(t, m, s + before, n - before)) &&
+	       !(end < n && is_word(t, m, s + end, n - end));
 }
 
 static size_t spaces_before(const char *s, size_t n, size_t i)
@@ -150,17 +153,17 @@ static size_t spaces_after(const char *s, size_t n, size_t i)
 	return i;
 }
 
-void trie_match(const struct tokenizer *t, const struct trie *tr, struct matcher **m, const char *s, const char *mark, size_t n,
-		struct added_match **v, long *nv)
+void trie_match(const struct tokenizer *t, const struct trie *tr, struct matcher **m, const char *s,
+		const char *mark, size_t n, struct added_match **v, long *nv)
 {
-	size_t done = 0;        /* text up to here is spoken for */
+	size_t done = 0; /* text up to here is spoken for */
 	long cap = 0;
 
 	*v = NULL;
 	*nv = 0;
 	if (!tr)
 		return;
-	for (size_t i = 0, end; i < n; ) {
+	for (size_t i = 0, end; i < n;) {
 		const struct added_token *a;
 		struct added_match x;
 		int which = tr->first[(unsigned char)s[i]] ? longest(tr, s, mark, n, i, &end) : -1;

@@ -5,19 +5,21 @@
 #include <string.h>
 
 /*
- * Byte-pair encoding of one word: merge the adjacent pair of lowest rank, the leftmost on ties, until there is none.
- * Short words scan for it; long ones (a whole text may be one word) keep candidates in a heap, O(n log n).
+ * Byte-pair encoding of one word: merge the adjacent pair of lowest rank, the leftmost on ties,
+ * until there is none. Short words scan for it; long ones (a whole text may be one word) keep
+ * candidates in a heap, O(n log n).
  */
 
 enum {
-	SHORT_WORD = 32,                /* symbols */
-	CACHE_WORD = 64, CACHE_IDS = 14 /* bytes and ids of a word that is worth remembering */
+	SHORT_WORD = 32, /* symbols */
+	CACHE_WORD = 64,
+	CACHE_IDS = 14 /* bytes and ids of a word that is worth remembering */
 };
 
 struct symbol {
-	int id;                 /* -1: merged into its left neighbour */
-	int prev, next;         /* or -1 */
-	uint32_t rank;          /* short words: of the pair that begins here */
+	int id; /* -1: merged into its left neighbour */
+	int prev, next; /* or -1 */
+	uint32_t rank; /* short words: of the pair that begins here */
 	int to;
 };
 
@@ -62,13 +64,16 @@ static const struct merge_slot *pair(const struct tokenizer *t, const struct bpe
 {
 	uint64_t key = (uint64_t)(uint32_t)x << 32 | (uint32_t)y;
 
-	for (size_t i = mix64(key ^ t->pair_seed) & t->pair_mask; t->by_pair[i].to >= 0; i = (i + 1) & t->pair_mask)
+	for (size_t i = mix64(key ^ t->pair_seed) & t->pair_mask; t->by_pair[i].to >= 0;
+	     i = (i + 1) & t->pair_mask)
 		if (t->by_pair[i].key == key)
-			return b->no_special && t->kind[t->by_pair[i].to] & KIND_SPECIAL ? NULL : &t->by_pair[i];
+			return b->no_special && t->kind[t->by_pair[i].to] & KIND_SPECIAL ?
+				       NULL :
+				       &t->by_pair[i];
 	return NULL;
 }
 
-/* -- symbols --------------------------------------------------------------------------------------------- */
+/* -- symbols -- */
 
 static void add_symbol(struct bpe *b, long *n, int id)
 {
@@ -80,7 +85,8 @@ static void add_symbol(struct bpe *b, long *n, int id)
 }
 
 /* What becomes of a character (or, byte-level, of a byte's character) that the vocabulary lacks. */
-static void add_unknown(const struct tokenizer *t, struct bpe *b, long *n, const char *s, size_t len, bool *fused)
+static void add_unknown(const struct tokenizer *t, struct bpe *b, long *n, const char *s,
+			size_t len, bool *fused)
 {
 	if (t->byte_fallback && t->all_bytes && !t->byte_level) {
 		for (size_t i = 0; i < len; i++)
@@ -119,7 +125,7 @@ static long symbols(const struct tokenizer *t, struct bpe *b, const char *s, siz
 	return k;
 }
 
-/* -- merging ---------------------------------------------------------------------------------------------- */
+/* -- merging -- */
 
 static void look(const struct tokenizer *t, struct bpe *b, int i)
 {
@@ -220,7 +226,8 @@ static void merge_long(const struct tokenizer *t, struct bpe *b, long n)
 	}
 }
 
-static void merge_word(const struct tokenizer *t, struct bpe *b, struct token_list *out, const char *s, size_t n)
+static void merge_word(const struct tokenizer *t, struct bpe *b, struct token_list *out,
+		       const char *s, size_t n)
 {
 	long k = symbols(t, b, s, n);
 
@@ -232,7 +239,7 @@ static void merge_word(const struct tokenizer *t, struct bpe *b, struct token_li
 		token_list_add(out, b->sym[i].id);
 }
 
-/* -- words --------------------------------------------------------------------------------------------------- */
+/* -- words -- */
 
 /* The id of a whole word, as ignore_merges wants it, or -1. */
 static int whole_word(const struct tokenizer *t, struct bpe *b, const char *s, size_t n)
@@ -252,7 +259,8 @@ static int whole_word(const struct tokenizer *t, struct bpe *b, const char *s, s
 	return id >= 0 && b->no_special && t->kind[id] & KIND_SPECIAL ? -1 : id;
 }
 
-static void encode_word(const struct tokenizer *t, struct bpe *b, struct token_list *out, const char *s, size_t n)
+static void encode_word(const struct tokenizer *t, struct bpe *b, struct token_list *out,
+			const char *s, size_t n)
 {
 	int id = t->ignore_merges ? whole_word(t, b, s, n) : -1;
 
@@ -262,7 +270,8 @@ static void encode_word(const struct tokenizer *t, struct bpe *b, struct token_l
 		merge_word(t, b, out, s, n);
 }
 
-void bpe_word(const struct tokenizer *t, struct bpe *b, struct token_list *out, const char *s, size_t n)
+void bpe_word(const struct tokenizer *t, struct bpe *b, struct token_list *out, const char *s,
+	      size_t n)
 {
 	struct cached *c;
 	uint64_t hash;

@@ -5,7 +5,7 @@
 
 /* The decoder's steps work on a list of strings, one a token at first. */
 struct strings {
-	struct str s;           /* end to end */
+	struct str s; /* end to end */
 	size_t *end;
 	long n, cap;
 };
@@ -30,7 +30,7 @@ static struct text spelling(const struct tokenizer *t, long id)
 	return a ? a->content : vocab_text(t, id);
 }
 
-/* -- steps --------------------------------------------------------------------------------------------- */
+/* -- steps -- */
 
 static void add_replaced(struct str *out, struct text x, struct text a, struct text b)
 {
@@ -98,18 +98,22 @@ static void byte_fallback(struct strings *to, const struct strings *from)
 
 static struct text stripped(const struct step *d, struct text x)
 {
-	for (int i = 0; i < d->start && d->a.n && x.n >= d->a.n && !memcmp(x.s, d->a.s, d->a.n); i++) {
+	for (int i = 0; i < d->start && d->a.n && x.n >= d->a.n && !memcmp(x.s, d->a.s, d->a.n);
+	     i++) {
 		x.s += d->a.n;
 		x.n -= d->a.n;
 	}
-	for (int i = 0; i < d->stop && d->a.n && x.n >= d->a.n && !memcmp(x.s + x.n - d->a.n, d->a.s, d->a.n); i++)
+	for (int i = 0;
+	     i < d->stop && d->a.n && x.n >= d->a.n && !memcmp(x.s + x.n - d->a.n, d->a.s, d->a.n);
+	     i++)
 		x.n -= d->a.n;
 	return x;
 }
 
 static struct text metaspace_sign(const struct step *d, bool first)
 {
-	return first && d->scheme != SCHEME_NEVER ? (struct text){ "", 0 } : (struct text){ " ", 1 };
+	return first && d->scheme != SCHEME_NEVER ? (struct text){ "", 0 } :
+						    (struct text){ " ", 1 };
 }
 
 static void each(const struct step *d, struct strings *to, const struct strings *from)
@@ -152,7 +156,8 @@ static void run_step(const struct step *d, struct strings *to, const struct stri
 	}
 }
 
-int tokenizer_decode(const struct tokenizer *t, const int *ids, long n, bool skip_special, struct str *out)
+int tokenizer_decode(const struct tokenizer *t, const int *ids, long n, bool skip_special,
+		     struct str *out)
 {
 	struct strings a = { 0 }, b = { 0 };
 
@@ -162,8 +167,9 @@ int tokenizer_decode(const struct tokenizer *t, const int *ids, long n, bool ski
 		if (!tokenizer_knows(t, ids[i]) || (skip_special && t->kind[ids[i]] & KIND_SPECIAL))
 			continue;
 		x = spelling(t, ids[i]);
+		/* The engine joins with blanks where a file names no decoder. */
 		if (!t->dec.n && a.n)
-			str_putc(&a.s, ' '); /* the engine joins with blanks where a file names no decoder */
+			str_putc(&a.s, ' ');
 		str_add(&a.s, x.s, x.n);
 		close_string(&a);
 	}
@@ -184,7 +190,7 @@ int tokenizer_decode(const struct tokenizer *t, const int *ids, long n, bool ski
 	return 0;
 }
 
-/* -- as tokens arrive ----------------------------------------------------------------------------------- */
+/* -- as tokens arrive -- */
 
 static bool has_step(const struct tokenizer *t, enum step_kind kind)
 {
@@ -247,12 +253,16 @@ static size_t unfinished(const char *s, size_t n)
 		if (((unsigned char)s[n - back] & 0xc0) == 0x80)
 			continue;
 		return utf8_step(s + n - back, back, &good) == back && !good &&
-		       (unsigned char)s[n - back] >= 0xc2 && (unsigned char)s[n - back] < 0xf5 ? back : 0;
+				       (unsigned char)s[n - back] >= 0xc2 &&
+				       (unsigned char)s[n - back] < 0xf5 ?
+			       back :
+			       0;
 	}
 	return 0;
 }
 
-void tokenizer_stream(const struct tokenizer *t, struct token_stream *s, int id, bool skip_special, struct str *out)
+void tokenizer_stream(const struct tokenizer *t, struct token_stream *s, int id, bool skip_special,
+		      struct str *out)
 {
 	struct str bytes = { 0 };
 	size_t keep;

@@ -10,8 +10,8 @@ struct encoder {
 	struct matcher *matcher;
 	struct bpe bpe;
 	struct pieces pieces;
-	struct str text, mark;  /* normalised */
-	bool added;             /* look for added tokens */
+	struct str text, mark; /* normalised */
+	bool added; /* look for added tokens */
 };
 
 /* Text without added tokens; `first` where it begins the whole text. */
@@ -30,7 +30,8 @@ static int encode_plain(struct encoder *c, const char *s, size_t n, bool first, 
 }
 
 /* Text between added tokens that are matched as written. */
-static int encode_normal(struct encoder *c, const char *s, const char *mark, size_t n, bool first, struct err *e)
+static int encode_normal(struct encoder *c, const char *s, const char *mark, size_t n, bool first,
+			 struct err *e)
 {
 	struct added_match *v;
 	size_t done = 0;
@@ -41,10 +42,12 @@ static int encode_normal(struct encoder *c, const char *s, const char *mark, siz
 		return 0;
 	if (normalize(c->t, &c->text, &c->mark, s, mark, n, e))
 		return -1;
-	trie_match(c->t, c->added ? c->t->normal : NULL, &c->matcher, c->text.s, mark ? c->mark.s : NULL, c->text.len, &v, &nv);
+	trie_match(c->t, c->added ? c->t->normal : NULL, &c->matcher, c->text.s,
+		   mark ? c->mark.s : NULL, c->text.len, &v, &nv);
 	for (long i = 0; i < nv && !rc; i++) {
 		if (v[i].start > done)
-			rc = encode_plain(c, c->text.s + done, v[i].start - done, first && !done, e);
+			rc = encode_plain(c, c->text.s + done, v[i].start - done, first && !done,
+					  e);
 		token_list_add(c->out, v[i].id);
 		done = v[i].end;
 	}
@@ -64,7 +67,8 @@ static int encode_text(struct encoder *c, const char *s, const char *mark, size_
 	trie_match(c->t, c->added ? c->t->plain : NULL, &c->matcher, s, mark, n, &v, &nv);
 	for (long i = 0; i < nv && !rc; i++) {
 		if (v[i].start > done)
-			rc = encode_normal(c, s + done, mark ? mark + done : NULL, v[i].start - done, !done, e);
+			rc = encode_normal(c, s + done, mark ? mark + done : NULL,
+					   v[i].start - done, !done, e);
 		token_list_add(c->out, v[i].id);
 		done = v[i].end;
 	}
@@ -75,15 +79,18 @@ static int encode_text(struct encoder *c, const char *s, const char *mark, size_
 }
 
 /* One byte for each of text: is it in a span? */
-static int spans_mark(char **mark, const struct token_span *spans, long nspans, size_t n, struct err *e)
+static int spans_mark(char **mark, const struct token_span *spans, long nspans, size_t n,
+		      struct err *e)
 {
 	size_t done = 0;
 
 	*mark = NULL;
 	for (long i = 0; i < nspans; i++) {
 		if (spans[i].start < done || spans[i].end < spans[i].start || spans[i].end > n)
-			return err_set(e, EX_DATAERR, "span %ld of a text of %zu bytes: %zu to %zu, want ascending ranges in it", i,
-				       n, spans[i].start, spans[i].end);
+			return err_set(
+				e, EX_DATAERR,
+				"span %ld of a text of %zu bytes: %zu to %zu, want ascending ranges",
+				i, n, spans[i].start, spans[i].end);
 		done = spans[i].end;
 	}
 	if (!nspans)
@@ -113,8 +120,9 @@ static void add_before(const struct tokenizer *t, struct token_list *out, long w
 	memcpy(out->id + was, t->before, (size_t)k * sizeof(*out->id));
 }
 
-int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t n, const struct token_span *spans, long nspans,
-			   unsigned flags, struct token_list *out, struct err *e)
+int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t n,
+			   const struct token_span *spans, long nspans, unsigned flags,
+			   struct token_list *out, struct err *e)
 {
 	struct encoder c = { .t = t, .out = out, .added = !(flags & TOK_NO_ADDED) };
 	long was = out->n;
@@ -123,7 +131,8 @@ int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t n
 	int rc;
 
 	if (n > TOK_MAX_TEXT)
-		return err_set(e, EX_DATAERR, "text of %zu bytes, want at most %zu", n, TOK_MAX_TEXT);
+		return err_set(e, EX_DATAERR, "text of %zu bytes, want at most %zu", n,
+			       TOK_MAX_TEXT);
 	if (!utf8_is_valid(text, n, &bad))
 		return err_set(e, EX_DATAERR, "text is not UTF-8 at byte %zu of %zu", bad, n);
 	if (spans_mark(&mark, spans, nspans, n, e))
@@ -146,8 +155,8 @@ int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t n
 	return rc;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags, struct token_list *out,
-		     struct err *e)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
+		     struct token_list *out, struct err *e)
 {
 	return tokenizer_encode_spans(t, text, n, NULL, 0, flags, out, e);
 }

@@ -2,18 +2,32 @@
 
 #include <string.h>
 
-const char *const behaviour_name[BEHAVIOURS] = {
-	"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"
-};
+const char *const behaviour_name[BEHAVIOURS] = { "Isolated", "Removed", "MergedWithPrevious",
+						 "MergedWithNext", "Contiguous" };
 const char *const scheme_name[SCHEMES] = { "always", "first", "never" };
 
 /* Steps that the engine has and we have not; anything else that we do not know is bad data. */
-static const char *const elsewhere[] = {
-	"BertNormalizer", "Strip", "StripAccents", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Precompiled", "ByteLevel",
-	"BertPreTokenizer", "UnicodeScripts", "FixedLength", "RandomChunkSplit", "BPEDecoder", "WordPiece", "CTC", NULL
-};
+static const char *const elsewhere[] = { "BertNormalizer",
+					 "Strip",
+					 "StripAccents",
+					 "NFD",
+					 "NFKC",
+					 "NFKD",
+					 "Nmt",
+					 "Lowercase",
+					 "Precompiled",
+					 "ByteLevel",
+					 "BertPreTokenizer",
+					 "UnicodeScripts",
+					 "FixedLength",
+					 "RandomChunkSplit",
+					 "BPEDecoder",
+					 "WordPiece",
+					 "CTC",
+					 NULL };
 
-static int unknown_step(const struct json_doc *d, const struct json *v, const char *what, struct err *e)
+static int unknown_step(const struct json_doc *d, const struct json *v, const char *what,
+			struct err *e)
 {
 	const struct json *type = json_get(v, "type");
 
@@ -22,13 +36,15 @@ static int unknown_step(const struct json_doc *d, const struct json *v, const ch
 	for (int i = 0; elsewhere[i]; i++)
 		if (json_eq_str(type, elsewhere[i]))
 			return not_built(d, type, what, type->text, e);
-	return err_set(e, EX_DATAERR, "%s:%d: %s: unknown type \"%.40s\"", d->file, type->line, what, type->text);
+	return err_set(e, EX_DATAERR, "%s:%d: %s: unknown type \"%.40s\"", d->file, type->line,
+		       what, type->text);
 }
 
-typedef int (*reader)(struct tokenizer *, const struct json_doc *, const struct json *, struct err *);
+typedef int (*reader)(struct tokenizer *, const struct json_doc *, const struct json *,
+		      struct err *);
 
-static int each(struct tokenizer *t, const struct json_doc *d, const struct json *list, const char *what, reader read,
-		struct err *e)
+static int each(struct tokenizer *t, const struct json_doc *d, const struct json *list,
+		const char *what, reader read, struct err *e)
 {
 	if (!json_is(list, JSON_ARRAY))
 		return bad_value(d, list, what, "an array", e);
@@ -39,7 +55,8 @@ static int each(struct tokenizer *t, const struct json_doc *d, const struct json
 }
 
 /* {"String": "..."} or {"Regex": "..."} */
-static int read_pattern(struct step *s, struct tokenizer *t, const struct json_doc *d, const struct json *v, struct err *e)
+static int read_pattern(struct step *s, struct tokenizer *t, const struct json_doc *d,
+			const struct json *v, struct err *e)
 {
 	const struct json *p = json_get(v, "pattern");
 	const struct json *string = json_get(p, "String"), *regex = json_get(p, "Regex");
@@ -52,8 +69,8 @@ static int read_pattern(struct step *s, struct tokenizer *t, const struct json_d
 	return s->a.n ? 0 : bad_value(d, p, "pattern", "something to match", e);
 }
 
-static int read_replace(struct steps *l, enum step_kind kind, struct tokenizer *t, const struct json_doc *d,
-			const struct json *v, struct err *e)
+static int read_replace(struct steps *l, enum step_kind kind, struct tokenizer *t,
+			const struct json_doc *d, const struct json *v, struct err *e)
 {
 	struct step *s = step_add(t, l, kind, d->file, e);
 
@@ -64,9 +81,10 @@ static int read_replace(struct steps *l, enum step_kind kind, struct tokenizer *
 	return json_text(&s->b, t, d, json_get(v, "content"), "content", e);
 }
 
-/* -- normalizer ------------------------------------------------------------------------------------------ */
+/* -- normalizer -- */
 
-int read_normalizer(struct tokenizer *t, const struct json_doc *d, const struct json *v, struct err *e)
+int read_normalizer(struct tokenizer *t, const struct json_doc *d, const struct json *v,
+		    struct err *e)
 {
 	const struct json *type = json_get(v, "type");
 	struct step *s;
@@ -85,10 +103,10 @@ int read_normalizer(struct tokenizer *t, const struct json_doc *d, const struct 
 	return s ? json_text(&s->a, t, d, json_get(v, "prepend"), "prepend", e) : -1;
 }
 
-/* -- pre_tokenizer ----------------------------------------------------------------------------------------- */
+/* -- pre_tokenizer -- */
 
-static int read_name(int *out, const struct json_doc *d, const struct json *v, const char *what, const char *const *names, int n,
-		     struct err *e)
+static int read_name(int *out, const struct json_doc *d, const struct json *v, const char *what,
+		     const char *const *names, int n, struct err *e)
 {
 	for (*out = 0; *out < n; (*out)++)
 		if (json_eq_str(v, names[*out]))
@@ -97,12 +115,14 @@ static int read_name(int *out, const struct json_doc *d, const struct json *v, c
 		       json_is(v, JSON_STRING) ? v->text : json_type_name(v));
 }
 
-static int read_split(struct tokenizer *t, const struct json_doc *d, const struct json *v, struct err *e)
+static int read_split(struct tokenizer *t, const struct json_doc *d, const struct json *v,
+		      struct err *e)
 {
 	struct step *s = step_add(t, &t->pre, PRE_SPLIT, d->file, e);
 	int how;
 
-	if (!s || read_pattern(s, t, d, v, e) || json_bool_or(d, v, "invert", false, &s->invert, e) ||
+	if (!s || read_pattern(s, t, d, v, e) ||
+	    json_bool_or(d, v, "invert", false, &s->invert, e) ||
 	    read_name(&how, d, json_get(v, "behavior"), "behavior", behaviour_name, BEHAVIOURS, e))
 		return -1;
 	s->behaviour = (enum behaviour)how;
@@ -110,7 +130,8 @@ static int read_split(struct tokenizer *t, const struct json_doc *d, const struc
 }
 
 /* Files before prepend_scheme said add_prefix_space. */
-static int read_scheme(struct step *s, const struct json_doc *d, const struct json *v, struct err *e)
+static int read_scheme(struct step *s, const struct json_doc *d, const struct json *v,
+		       struct err *e)
 {
 	const struct json *scheme = json_get(v, "prepend_scheme");
 	bool prefix;
@@ -125,14 +146,14 @@ static int read_scheme(struct step *s, const struct json_doc *d, const struct js
 	return 0;
 }
 
-static int read_metaspace(struct steps *l, enum step_kind kind, struct tokenizer *t, const struct json_doc *d,
-			  const struct json *v, struct err *e)
+static int read_metaspace(struct steps *l, enum step_kind kind, struct tokenizer *t,
+			  const struct json_doc *d, const struct json *v, struct err *e)
 {
 	struct step *s = step_add(t, l, kind, d->file, e);
 	uint32_t c;
 
-	if (!s || json_text(&s->a, t, d, json_get(v, "replacement"), "replacement", e) || read_scheme(s, d, v, e) ||
-	    json_bool_or(d, v, "split", true, &s->individual, e))
+	if (!s || json_text(&s->a, t, d, json_get(v, "replacement"), "replacement", e) ||
+	    read_scheme(s, d, v, e) || json_bool_or(d, v, "split", true, &s->individual, e))
 		return -1;
 	if (!s->a.n || utf8_get(&c, s->a.s, s->a.n) != s->a.n)
 		return bad_value(d, v, "replacement", "one character", e);
@@ -140,7 +161,8 @@ static int read_metaspace(struct steps *l, enum step_kind kind, struct tokenizer
 }
 
 /* Pre-tokenisers that are a Split by another name. */
-static int read_named_split(struct tokenizer *t, const struct json_doc *d, const struct json *v, struct err *e)
+static int read_named_split(struct tokenizer *t, const struct json_doc *d, const struct json *v,
+			    struct err *e)
 {
 	const struct json *type = json_get(v, "type"), *how = json_get(v, "behavior");
 	struct step *s = step_add(t, &t->pre, PRE_SPLIT, d->file, e);
@@ -172,7 +194,8 @@ static int read_named_split(struct tokenizer *t, const struct json_doc *d, const
 	return 0;
 }
 
-int read_pre_tokenizer(struct tokenizer *t, const struct json_doc *d, const struct json *v, struct err *e)
+int read_pre_tokenizer(struct tokenizer *t, const struct json_doc *d, const struct json *v,
+		       struct err *e)
 {
 	const struct json *type = json_get(v, "type");
 	struct step *s;
@@ -180,13 +203,14 @@ int read_pre_tokenizer(struct tokenizer *t, const struct json_doc *d, const stru
 	if (!v || json_is(v, JSON_NULL))
 		return 0;
 	if (json_eq_str(type, "Sequence"))
-		return each(t, d, json_get(v, "pretokenizers"), "pretokenizers", read_pre_tokenizer, e);
+		return each(t, d, json_get(v, "pretokenizers"), "pretokenizers", read_pre_tokenizer,
+			    e);
 	if (json_eq_str(type, "Split"))
 		return read_split(t, d, v, e);
 	if (json_eq_str(type, "Metaspace"))
 		return read_metaspace(&t->pre, PRE_METASPACE, t, d, v, e);
-	if (json_eq_str(type, "Whitespace") || json_eq_str(type, "WhitespaceSplit") || json_eq_str(type, "Punctuation") ||
-	    json_eq_str(type, "CharDelimiterSplit"))
+	if (json_eq_str(type, "Whitespace") || json_eq_str(type, "WhitespaceSplit") ||
+	    json_eq_str(type, "Punctuation") || json_eq_str(type, "CharDelimiterSplit"))
 		return read_named_split(t, d, v, e);
 	if (json_eq_str(type, "Digits")) {
 		s = step_add(t, &t->pre, PRE_DIGITS, d->file, e);
@@ -200,9 +224,10 @@ int read_pre_tokenizer(struct tokenizer *t, const struct json_doc *d, const stru
 	return json_bool_or(d, v, "use_regex", true, &s->use_regex, e);
 }
 
-/* -- decoder ---------------------------------------------------------------------------------------------------- */
+/* -- decoder -- */
 
-static int read_strip(struct tokenizer *t, const struct json_doc *d, const struct json *v, struct err *e)
+static int read_strip(struct tokenizer *t, const struct json_doc *d, const struct json *v,
+		      struct err *e)
 {
 	struct step *s = step_add(t, &t->dec, DEC_STRIP, d->file, e);
 	long start, stop;
@@ -218,7 +243,8 @@ static int read_strip(struct tokenizer *t, const struct json_doc *d, const struc
 }
 
 /* Without a decoder tokens are joined by blanks, with an empty list of them by nothing. */
-static int read_decoders(struct tokenizer *t, const struct json_doc *d, const struct json *list, struct err *e)
+static int read_decoders(struct tokenizer *t, const struct json_doc *d, const struct json *list,
+			 struct err *e)
 {
 	if (json_is(list, JSON_ARRAY) && !list->n)
 		return step_add(t, &t->dec, DEC_FUSE, d->file, e) ? 0 : -1;

@@ -19,22 +19,22 @@ static void copy(struct str *out, struct str *out_mark, const char *s, const cha
 		str_add(out_mark, mark, n);
 }
 
-/* -- NFC (Unicode Standard Annex 15) --------------------------------------------------------------- */
+/* -- NFC (Unicode Standard Annex 15) -- */
 
 /*
- * As the engine knows it, which is Unicode 9: marks that came later (here: up to Unicode 15) are starters, and U+11938,
- * the one later composite, is no composite.
+ * As the engine knows it, which is Unicode 9: marks that came later (here: up to Unicode 15) are
+ * starters, and U+11938, the one later composite, is no composite.
  */
 static const utf8proc_int32_t later_marks[][2] = {
-	{ 0x7fd, 0x7fd }, { 0x898, 0x89f }, { 0x8ca, 0x8d3 }, { 0x9fe, 0x9fe }, { 0xc3c, 0xc3c },
-	{ 0xd3b, 0xd3c }, { 0xeba, 0xeba }, { 0x1715, 0x1715 }, { 0x1abf, 0x1ace },
-	{ 0x1df6, 0x1dfa }, { 0xa82c, 0xa82c }, { 0x10d24, 0x10d27 }, { 0x10eab, 0x10eac },
-	{ 0x10efd, 0x10eff }, { 0x10f46, 0x10f50 }, { 0x10f82, 0x10f85 }, { 0x11070, 0x11070 },
-	{ 0x1133b, 0x1133b }, { 0x1145e, 0x1145e }, { 0x11839, 0x1183a }, { 0x1193d, 0x1193e },
-	{ 0x11943, 0x11943 }, { 0x119e0, 0x119e0 }, { 0x11a34, 0x11a34 }, { 0x11a47, 0x11a47 },
-	{ 0x11a99, 0x11a99 }, { 0x11d42, 0x11d42 }, { 0x11d44, 0x11d45 }, { 0x11d97, 0x11d97 },
-	{ 0x11f41, 0x11f42 }, { 0x16ff0, 0x16ff1 }, { 0x1e08f, 0x1e08f }, { 0x1e130, 0x1e136 },
-	{ 0x1e2ae, 0x1e2ae }, { 0x1e2ec, 0x1e2ef }, { 0x1e4ec, 0x1e4ef },
+	{ 0x7fd, 0x7fd },     { 0x898, 0x89f },     { 0x8ca, 0x8d3 },     { 0x9fe, 0x9fe },
+	{ 0xc3c, 0xc3c },     { 0xd3b, 0xd3c },     { 0xeba, 0xeba },     { 0x1715, 0x1715 },
+	{ 0x1abf, 0x1ace },   { 0x1df6, 0x1dfa },   { 0xa82c, 0xa82c },   { 0x10d24, 0x10d27 },
+	{ 0x10eab, 0x10eac }, { 0x10efd, 0x10eff }, { 0x10f46, 0x10f50 }, { 0x10f82, 0x10f85 },
+	{ 0x11070, 0x11070 }, { 0x1133b, 0x1133b }, { 0x1145e, 0x1145e }, { 0x11839, 0x1183a },
+	{ 0x1193d, 0x1193e }, { 0x11943, 0x11943 }, { 0x119e0, 0x119e0 }, { 0x11a34, 0x11a34 },
+	{ 0x11a47, 0x11a47 }, { 0x11a99, 0x11a99 }, { 0x11d42, 0x11d42 }, { 0x11d44, 0x11d45 },
+	{ 0x11d97, 0x11d97 }, { 0x11f41, 0x11f42 }, { 0x16ff0, 0x16ff1 }, { 0x1e08f, 0x1e08f },
+	{ 0x1e130, 0x1e136 }, { 0x1e2ae, 0x1e2ae }, { 0x1e2ec, 0x1e2ef }, { 0x1e4ec, 0x1e4ef },
 };
 enum { LATER_COMPOSITE = 0x11938, LATER_SECOND = 0x11930 };
 
@@ -63,7 +63,11 @@ static void decompose(struct codes *c, const char *s, size_t n)
 
 		len = utf8_get(&code, s + i, n - i);
 		buf[0] = (utf8proc_int32_t)code;
-		k = code == LATER_COMPOSITE ? 1 : utf8proc_decompose_char((utf8proc_int32_t)code, buf, 32, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundclass);
+		k = code == LATER_COMPOSITE ?
+			    1 :
+			    utf8proc_decompose_char((utf8proc_int32_t)code, buf, 32,
+						    UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
+						    &boundclass);
 		for (utf8proc_ssize_t j = 0; j < k; j++) {
 			GROW(c->v, c->n, c->cap);
 			c->v[c->n++] = buf[j];
@@ -78,7 +82,10 @@ static int combining_class(utf8proc_int32_t c)
 	return class && is_later(c) ? 0 : class;
 }
 
-/* Stable sort by combining class; by counting, so that a million marks take no longer than a million letters. */
+/*
+ * Stable sort by combining class; by counting, so that a million marks take no longer than a
+ * million letters.
+ */
 static void sort_marks(utf8proc_int32_t *v, long n)
 {
 	long at[257] = { 0 };
@@ -116,7 +123,8 @@ static void compose(struct str *out, struct codes *c)
 		utf8proc_ssize_t k;
 		char bytes[4];
 
-		for (end = i + 1; end < c->n && c->v[end] != LATER_SECOND && !is_later(c->v[end]); end++)
+		for (end = i + 1; end < c->n && c->v[end] != LATER_SECOND && !is_later(c->v[end]);
+		     end++)
 			;
 		k = utf8proc_normalize_utf32(c->v + i, end - i, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 		for (utf8proc_ssize_t j = 0; j < k; j++)
@@ -134,10 +142,11 @@ static bool may_change(const char *s, size_t n)
 }
 
 /*
- * A segment: characters that compose with nothing outside it.  A changed segment is somebody else's as a whole if a part
- * of it is.
+ * A segment: characters that compose with nothing outside it.  A changed segment is somebody
+ * else's as a whole if a part of it is.
  */
-static void nfc_segment(struct str *out, struct str *out_mark, const char *s, const char *mark, size_t n)
+static void nfc_segment(struct str *out, struct str *out_mark, const char *s, const char *mark,
+			size_t n)
 {
 	struct codes c = { 0 };
 	struct str to = { 0 };
@@ -176,12 +185,12 @@ void nfc(struct str *out, struct str *out_mark, const char *s, const char *mark,
 	}
 }
 
-/* -- the others ---------------------------------------------------------------------------------------- */
+/* -- the others -- */
 
-static void replace(const struct step *r, struct str *out, struct str *out_mark, const char *s, const char *mark, size_t n,
-		    size_t most)
+static void replace(const struct step *r, struct str *out, struct str *out_mark, const char *s,
+		    const char *mark, size_t n, size_t most)
 {
-	for (size_t i = 0; i < n && out->len <= most; ) {
+	for (size_t i = 0; i < n && out->len <= most;) {
 		const char *at = r->a.n ? memmem(s + i, n - i, r->a.s, r->a.n) : NULL;
 		size_t k = at ? (size_t)(at - s) : n;
 		char m = 0;
@@ -195,8 +204,8 @@ static void replace(const struct step *r, struct str *out, struct str *out_mark,
 	}
 }
 
-static void one_step(const struct step *r, struct str *out, struct str *out_mark, const char *s, const char *mark, size_t n,
-		     size_t most)
+static void one_step(const struct step *r, struct str *out, struct str *out_mark, const char *s,
+		     const char *mark, size_t n, size_t most)
 {
 	switch (r->kind) {
 	case NORM_NFC:
@@ -223,8 +232,8 @@ static void swap(struct str *a, struct str *b)
 	*b = x;
 }
 
-int normalize(const struct tokenizer *t, struct str *out, struct str *out_mark, const char *s, const char *mark, size_t n,
-	      struct err *e)
+int normalize(const struct tokenizer *t, struct str *out, struct str *out_mark, const char *s,
+	      const char *mark, size_t n, struct err *e)
 {
 	struct str a = { 0 }, am = { 0 };
 	size_t most = 32 * n + (1 << 16); /* replacements may not multiply without end */
@@ -243,9 +252,11 @@ int normalize(const struct tokenizer *t, struct str *out, struct str *out_mark, 
 			swap(out_mark, &am);
 			str_cut(out_mark, 0);
 		}
-		one_step(&t->norm.v[i], out, mark ? out_mark : NULL, a.s, mark ? am.s : NULL, a.len, most);
+		one_step(&t->norm.v[i], out, mark ? out_mark : NULL, a.s, mark ? am.s : NULL, a.len,
+			 most);
 		if (out->len > most)
-			rc = err_set(e, EX_DATAERR, "the normalizer makes more than %zu bytes of %zu", most, n);
+			rc = err_set(e, EX_DATAERR,
+				     "the normalizer makes more than %zu bytes of %zu", most, n);
 	}
 	str_release(&a);
 	str_release(&am);

@@ -10,7 +10,8 @@
  *	u32 size; u8 kind[size]; u32 text_at[size + 1]; the spellings
  *	u32 merges; i32 (a, b, to) each
  *	u32 added tokens; each: i32 id, u8 flags, text
- *	three lists of steps: u32 n; each: u8 kind, behaviour, scheme, flags; i32 start, stop; text a, b
+ *	three lists of steps: u32 n; each: u8 kind, behaviour, scheme, flags; i32 start,
+ *		stop; text a, b
  *	u8 flags of the model; i32 unk, bos, pad, unk by name; lists of i32: eos, before, after
  *
  * where a text is u32 n and n bytes, and a list of i32 is u32 n and the values.
@@ -19,7 +20,7 @@
 enum { VERSION = 1 };
 static const char MAGIC[] = "CAIRNTOK";
 
-/* -- writing --------------------------------------------------------------------------------------------- */
+/* -- writing -- */
 
 static void put_u32(struct str *b, uint32_t v)
 {
@@ -47,7 +48,8 @@ static void put_steps(struct str *b, const struct steps *l)
 		str_putc(b, (int)s->kind);
 		str_putc(b, (int)s->behaviour);
 		str_putc(b, (int)s->scheme);
-		str_putc(b, s->regex | s->invert << 1 | s->individual << 2 | s->prefix_space << 3 | s->use_regex << 4);
+		str_putc(b, s->regex | s->invert << 1 | s->individual << 2 | s->prefix_space << 3 |
+				    s->use_regex << 4);
 		put_u32(b, (uint32_t)s->start);
 		put_u32(b, (uint32_t)s->stop);
 		put_text(b, s->a);
@@ -70,7 +72,8 @@ void tokenizer_pack_into(const struct tokenizer *t, struct str *b)
 		const struct added_token *a = &t->added[i];
 
 		put_u32(b, (uint32_t)a->id);
-		str_putc(b, a->special | a->lstrip << 1 | a->rstrip << 2 | a->single_word << 3 | a->normalized << 4);
+		str_putc(b, a->special | a->lstrip << 1 | a->rstrip << 2 | a->single_word << 3 |
+				    a->normalized << 4);
 		put_text(b, a->content);
 	}
 	put_steps(b, &t->norm);
@@ -93,7 +96,7 @@ int tokenizer_pack(const struct tokenizer *t, struct str *blob, struct err *e)
 	return 0;
 }
 
-/* -- reading: after the first failure everything is 0 --------------------------------------------------------- */
+/* -- reading: after the first failure everything is 0 -- */
 
 struct input {
 	const char *p, *end;
@@ -206,7 +209,8 @@ static void get_merges(struct input *in, struct tokenizer *t)
 		return;
 	t->nmerge = n;
 	for (uint32_t i = 0; i < n; i++)
-		if (!in_vocab(t, t->merge[i].a) || !in_vocab(t, t->merge[i].b) || !in_vocab(t, t->merge[i].to))
+		if (!in_vocab(t, t->merge[i].a) || !in_vocab(t, t->merge[i].b) ||
+		    !in_vocab(t, t->merge[i].to))
 			in->bad = true;
 }
 
@@ -236,17 +240,19 @@ static int get_added(struct input *in, struct tokenizer *t, const char *file, st
 	return rc;
 }
 
-static int get_steps(struct input *in, struct tokenizer *t, struct steps *l, enum step_kind first, enum step_kind last,
-		     const char *file, struct err *e)
+static int get_steps(struct input *in, struct tokenizer *t, struct steps *l, enum step_kind first,
+		     enum step_kind last, const char *file, struct err *e)
 {
 	uint32_t n = get_u32(in);
 
 	for (uint32_t i = 0; i < n && !in->bad; i++) {
-		unsigned kind = get_u8(in), behaviour = get_u8(in), scheme = get_u8(in), f = get_u8(in);
+		unsigned kind = get_u8(in), behaviour = get_u8(in), scheme = get_u8(in),
+			 f = get_u8(in);
 		int start = (int)get_u32(in), stop = (int)get_u32(in);
 		struct step *s;
 
-		if (in->bad || kind < first || kind > last || behaviour >= BEHAVIOURS || scheme >= SCHEMES) {
+		if (in->bad || kind < first || kind > last || behaviour >= BEHAVIOURS ||
+		    scheme >= SCHEMES) {
 			in->bad = true;
 			return 0;
 		}
@@ -276,7 +282,8 @@ static int unpack(struct input *in, struct tokenizer *t, const char *file, struc
 	if (!magic || memcmp(magic, MAGIC, 8))
 		return err_set(e, EX_DATAERR, "%s: not a packed tokenizer", file);
 	if (get_u32(in) != VERSION)
-		return err_set(e, EX_DATAERR, "%s: packed tokenizer of another version, want %d", file, VERSION);
+		return err_set(e, EX_DATAERR, "%s: packed tokenizer of another version, want %d",
+			       file, VERSION);
 	get_vocab(in, t);
 	get_merges(in, t);
 	if (in->bad || vocab_index(t, file, e) || get_added(in, t, file, e) ||
@@ -300,7 +307,8 @@ static int unpack(struct input *in, struct tokenizer *t, const char *file, struc
 	return tokenizer_finish(t, file, e);
 }
 
-int tokenizer_unpack(struct tokenizer **out, const void *blob, size_t n, const char *file, struct err *e)
+int tokenizer_unpack(struct tokenizer **out, const void *blob, size_t n, const char *file,
+		     struct err *e)
 {
 	struct input in = { blob, (const char *)blob + n, false };
 	struct tokenizer *t = tokenizer_new();
@@ -312,6 +320,7 @@ int tokenizer_unpack(struct tokenizer **out, const void *blob, size_t n, const c
 	}
 	tokenizer_free(t);
 	if (!e->code)
-		err_set(e, EX_DATAERR, "%s: packed tokenizer of %zu bytes is damaged or cut short", file, n);
+		err_set(e, EX_DATAERR, "%s: packed tokenizer of %zu bytes is damaged or cut short",
+			file, n);
 	return -1;
 }

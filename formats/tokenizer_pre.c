@@ -18,7 +18,7 @@ static void add_piece(struct pieces *p, size_t start, size_t end, bool first)
 	p->v[p->n++] = (struct piece){ start, end, first };
 }
 
-/* -- splitting: pieces come and go as ranges of one string ------------------------------------------ */
+/* -- splitting: pieces come and go as ranges of one string -- */
 
 struct range {
 	size_t start, end;
@@ -37,8 +37,8 @@ static void add_range(struct ranges *r, size_t start, size_t end, bool match)
 }
 
 /* The next match of a step's pattern or literal in s at or after from; as pattern_find(). */
-static int find(const struct step *s, struct matcher **m, const char *text, size_t n, size_t from, size_t *start, size_t *end,
-		struct err *e)
+static int find(const struct step *s, struct matcher **m, const char *text, size_t n, size_t from,
+		size_t *start, size_t *end, struct err *e)
 {
 	const char *at;
 
@@ -53,7 +53,8 @@ static int find(const struct step *s, struct matcher **m, const char *text, size
 }
 
 /* Cut s into matches and what lies between them. */
-static int cut(struct ranges *r, const struct step *step, struct matcher **m, const char *s, size_t n, struct err *e)
+static int cut(struct ranges *r, const struct step *step, struct matcher **m, const char *s,
+	       size_t n, struct err *e)
 {
 	size_t done = 0, from = 0, start, end;
 	int rc;
@@ -101,7 +102,7 @@ static void join_backward(struct ranges *r)
 	long k = r->n;
 	bool after = false;
 
-	for (long i = r->n; i-- > 0; ) {
+	for (long i = r->n; i-- > 0;) {
 		struct range x = r->v[i];
 
 		if (x.match && !after && k < r->n)
@@ -137,8 +138,8 @@ static void join(struct ranges *r, enum behaviour how)
 	}
 }
 
-static int split(const struct step *step, enum behaviour how, struct pieces *out, struct matcher **m, struct ranges *r,
-		 const struct pieces *in, struct err *e)
+static int split(const struct step *step, enum behaviour how, struct pieces *out,
+		 struct matcher **m, struct ranges *r, const struct pieces *in, struct err *e)
 {
 	str_add(&out->s, in->s.s, in->s.len);
 	for (long i = 0; i < in->n; i++) {
@@ -148,12 +149,13 @@ static int split(const struct step *step, enum behaviour how, struct pieces *out
 			return -1;
 		join(r, how);
 		for (long j = 0; j < r->n; j++)
-			add_piece(out, p->start + r->v[j].start, p->start + r->v[j].end, p->first && !r->v[j].start);
+			add_piece(out, p->start + r->v[j].start, p->start + r->v[j].end,
+				  p->first && !r->v[j].start);
 	}
 	return 0;
 }
 
-/* -- steps that rewrite pieces ---------------------------------------------------------------------------- */
+/* -- steps that rewrite pieces -- */
 
 /* A blank in front of every piece that has none. */
 static void prefix_spaces(struct pieces *out, const struct pieces *in)
@@ -177,7 +179,8 @@ static void metaspace(const struct step *step, struct pieces *out, const struct 
 		size_t n = p->end - p->start, start = out->s.len, sign = step->a.n;
 		bool there = s[0] == ' ' || (n >= sign && !memcmp(s, step->a.s, sign));
 
-		if (!there && (step->scheme == SCHEME_ALWAYS || (step->scheme == SCHEME_FIRST && p->first)))
+		if (!there &&
+		    (step->scheme == SCHEME_ALWAYS || (step->scheme == SCHEME_FIRST && p->first)))
 			str_add(&out->s, step->a.s, sign);
 		for (size_t k = 0; k < n; k++)
 			if (s[k] == ' ')
@@ -198,8 +201,8 @@ static void move(struct pieces *to, struct pieces *from)
 	from->n = 0;
 }
 
-static int one_step(const struct step *step, struct pieces *p, struct pieces *q, struct matcher **m, struct ranges *r,
-		    struct err *e)
+static int one_step(const struct step *step, struct pieces *p, struct pieces *q, struct matcher **m,
+		    struct ranges *r, struct err *e)
 {
 	enum behaviour how = step->kind == PRE_SPLIT ? step->behaviour : ISOLATED;
 	bool splits = true;
@@ -234,8 +237,8 @@ static int one_step(const struct step *step, struct pieces *p, struct pieces *q,
 	return 0;
 }
 
-int pretokenize(const struct tokenizer *t, struct pieces *out, struct matcher **m, const char *s, size_t n, bool first,
-		struct err *e)
+int pretokenize(const struct tokenizer *t, struct pieces *out, struct matcher **m, const char *s,
+		size_t n, bool first, struct err *e)
 {
 	struct pieces q = { 0 };
 	struct ranges r = { 0 };

@@ -6,7 +6,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-const char GPT2_PATTERN[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const char GPT2_PATTERN[] =
+	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 /* Rust's \w, which these steps of the engine use, is wider than PCRE2's. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 const char WORD_PATTERN[] = "[" WORD "]";
@@ -14,20 +15,29 @@ const char WHITESPACE_PATTERN[] = "[" WORD "]+|[^" WORD "\\s]+";
 const char PUNCTUATION_PATTERN[] = "[\\p{P}$+<=>^`|~]";
 
 /*
- * Patterns were written for Oniguruma.  What differs: its \s is White_Space, PCRE2's has U+180E as well, so \s and \S are
- * spelt out.  "&&" in a class is an intersection there, and is refused.
+ * Patterns were written for Oniguruma.  What differs: its \s is White_Space, PCRE2's has U+180E
+ * as well, so \s and \S are spelt out.  "&&" in a class is an intersection there, and is refused.
  */
-#define SPACES "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACES \
+	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 /*
- * The limit of steps for one place where a match may begin: this, and four for each byte of text.  A pattern that really
- * splits text needs about one step for a character; (a+)+$ and its kind need 2^n.
+ * The limit of steps for one place where a match may begin: this, and four for each byte of
+ * text.  A pattern that really splits text needs about one step for a character; (a+)+$ and its
+ * kind need 2^n.
  */
-enum { STEPS_LIMIT = 4000000, STEPS_A_BYTE = 4, LONG_TEXT = 1 << 18, STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20, HEAP_KIB = 64 << 10 };
+enum {
+	STEPS_LIMIT = 4000000,
+	STEPS_A_BYTE = 4,
+	LONG_TEXT = 1 << 18,
+	STACK_FIRST = 32 << 10,
+	STACK_MOST = 16 << 20,
+	HEAP_KIB = 64 << 10
+};
 
 struct pattern {
 	pcre2_code *code;
-	char *source;           /* for messages */
+	char *source; /* for messages */
 };
 
 struct matcher {
@@ -53,13 +63,18 @@ static int translate(struct str *out, const char *s, size_t n, const char *file,
 			continue;
 		}
 		if (in_class && i + 1 < n && s[i] == '&' && s[i + 1] == '&')
-			return err_set(e, EX_UNAVAILABLE, "%s: pattern %.60s: an intersection of classes (&&) is not built",
-				       file, s);
+			return err_set(
+				e, EX_UNAVAILABLE,
+				"%s: pattern %.60s: an intersection of classes (&&) is not built",
+				file, s);
 		if (in_class && s[i] == '[') {
-			const char *close = i + 1 < n && s[i + 1] == ':' ? memmem(s + i, n - i, ":]", 2) : NULL;
+			const char *close =
+				i + 1 < n && s[i + 1] == ':' ? memmem(s + i, n - i, ":]", 2) : NULL;
 
 			if (!close)
-				return err_set(e, EX_UNAVAILABLE, "%s: pattern %.60s: a class in a class is not built", file, s);
+				return err_set(e, EX_UNAVAILABLE,
+					       "%s: pattern %.60s: a class in a class is not built",
+					       file, s);
 			str_add(out, s + i, (size_t)(close + 2 - s) - i);
 			i = (size_t)(close + 1 - s);
 			continue;
@@ -92,15 +107,16 @@ int pattern_new(struct pattern **out, const char *regex, size_t n, const char *f
 	int code;
 
 	if (n > TOK_MAX_PATTERN)
-		return err_set(e, EX_DATAERR, "%s: pattern of %zu bytes, want at most %d", file, n, TOK_MAX_PATTERN);
+		return err_set(e, EX_DATAERR, "%s: pattern of %zu bytes, want at most %d", file, n,
+			       TOK_MAX_PATTERN);
 	if (translate(&s, regex, n, file, e)) {
 		str_release(&s);
 		return -1;
 	}
 	p = xcalloc(1, sizeof(*p));
 	p->source = xstrndup(regex, n);
-	p->code = pcre2_compile((PCRE2_SPTR)(s.s ? s.s : ""), s.len, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at,
-				NULL);
+	p->code = pcre2_compile((PCRE2_SPTR)(s.s ? s.s : ""), s.len,
+				PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
 	str_release(&s);
 	if (!p->code) {
 		pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof(why));
@@ -110,9 +126,11 @@ int pattern_new(struct pattern **out, const char *regex, size_t n, const char *f
 	pcre2_pattern_info(p->code, PCRE2_INFO_BACKREFMAX, &backrefs);
 	if (backrefs) { /* their cost is not counted in steps, and no tokenizer has them */
 		pattern_free(p);
-		return err_set(e, EX_UNAVAILABLE, "%s: pattern %.60s: a back reference is not built", file, regex);
+		return err_set(e, EX_UNAVAILABLE,
+			       "%s: pattern %.60s: a back reference is not built", file, regex);
 	}
-	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without it pcre2_match() interprets, with the same matches */
+	/* Where that cannot be, pcre2_match() interprets, with the same matches. */
+	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE);
 	*out = p;
 	return 0;
 }
@@ -158,8 +176,8 @@ static void set_limit(struct matcher *m, size_t n)
 	pcre2_set_match_limit(m->context, limit);
 }
 
-int pattern_find(const struct pattern *p, struct matcher **mp, const char *s, size_t n, size_t from, size_t *start, size_t *end,
-		 struct err *e)
+int pattern_find(const struct pattern *p, struct matcher **mp, const char *s, size_t n, size_t from,
+		 size_t *start, size_t *end, struct err *e)
 {
 	struct matcher *m = *mp ? *mp : (*mp = matcher_new());
 	int rc;
@@ -175,8 +193,9 @@ again:
 		goto again;
 	}
 	if (rc < 0)
-		return err_set(e, EX_DATAERR, "pattern %.60s: more than %u steps at byte %zu of a text of %zu", p->source,
-			       m->limit, from, n);
+		return err_set(e, EX_DATAERR,
+			       "pattern %.60s: more than %u steps at byte %zu of a text of %zu",
+			       p->source, m->limit, from, n);
 	*start = pcre2_get_ovector_pointer(m->data)[0];
 	*end = pcre2_get_ovector_pointer(m->data)[1];
 	/* \K within an assertion can leave a match that begins anywhere. */

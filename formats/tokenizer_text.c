@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-/* 33-126, 161-172 and 174-255 spell themselves, the other 68 are U+0100 and up in ascending order (GPT-2's encoder.py). */
+/*
+ * 33-126, 161-172 and 174-255 spell themselves, the other 68 are U+0100 and up in ascending order
+ * (GPT-2's encoder.py).
+ */
 static bool spells_itself(uint32_t b)
 {
 	return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
@@ -78,8 +81,9 @@ void utf8_add_lossy(struct str *out, const char *s, size_t n)
 
 bool is_space(uint32_t c)
 {
-	return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-	       c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+	return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+	       c == 0x205f || c == 0x3000;
 }
 
 bool spelling_bytes(struct str *out, const char *s, size_t n)
@@ -108,7 +112,8 @@ static int hex_value(char c)
 
 int byte_token(const char *s, size_t n)
 {
-	if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>' || hex_value(s[3]) < 0 || hex_value(s[4]) < 0)
+	if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>' || hex_value(s[3]) < 0 ||
+	    hex_value(s[4]) < 0)
 		return -1;
 	return hex_value(s[3]) * 16 + hex_value(s[4]);
 }

@@ -125,7 +125,7 @@ static void put_added(struct json_out *o, const struct tokenizer *t)
 	json_end(o);
 }
 
-/* -- post-processor ---------------------------------------------------------------------------------------- */
+/* -- post-processor -- */
 
 static void put_special(struct json_out *o, const char *name, int type_id)
 {
@@ -206,7 +206,7 @@ static void put_post(struct json_out *o, const struct tokenizer *t)
 	json_end(o);
 }
 
-/* -- model --------------------------------------------------------------------------------------------------- */
+/* -- model -- */
 
 static int put_vocab(struct json_out *o, const struct tokenizer *t, struct err *e)
 {
@@ -218,7 +218,9 @@ static int put_vocab(struct json_out *o, const struct tokenizer *t, struct err *
 		if (!(t->kind[id] & KIND_VOCAB))
 			continue;
 		if (memchr(x.s, 0, x.n))
-			return err_set(e, EX_UNAVAILABLE, "token %ld has a NUL in its spelling; writing it is not built", id);
+			return err_set(
+				e, EX_UNAVAILABLE,
+				"token %ld has a NUL in its spelling; writing it is not built", id);
 		json_add_int(o, x.s, id);
 	}
 	json_end(o);
@@ -274,8 +276,8 @@ static void put_config(struct json_out *o, const struct tokenizer *t)
 	str_putc(&o->s, '\n');
 }
 
-int tokenizer_write_json(const struct tokenizer *t, struct str *tokenizer_json, struct str *tokenizer_config_json,
-			 struct err *e)
+int tokenizer_write_json(const struct tokenizer *t, struct str *tokenizer_json,
+			 struct str *tokenizer_config_json, struct err *e)
 {
 	struct json_out o = { .indent = 2 }, c = { .indent = 2 };
 	int rc;

@@ -1,10 +1,14 @@
-/* Small tokenizers of every kind against what the reference engine recorded (record_tokenizers.py). */
+/*
+ * Small tokenizers of every kind against what the reference engine recorded
+ * (record_tokenizers.py).
+ */
 #include "formats/tokenizer.h"
 #include "libcommon/json.h"
 #include "libcommon/xalloc.h"
 #include "tests/lib/tap.h"
 
-static const char *const member[] = { "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder" };
+static const char *const member[] = { "added_tokens", "normalizer", "pre_tokenizer",
+				      "post_processor", "decoder" };
 
 /* tokenizer.json of a variant: its members, and the base's model with the variant's changes. */
 static void compose(struct str *out, const struct json *base, const struct json *v)
@@ -62,7 +66,8 @@ static bool same_text(const struct str *got, const struct json *want)
 }
 
 /* Number of texts whose ids, and whose decoded text, differ. */
-static void count_wrong(long *bad_ids, long *bad_text, const struct tokenizer *t, const struct json *texts, const struct json *v)
+static void count_wrong(long *bad_ids, long *bad_text, const struct tokenizer *t,
+			const struct json *texts, const struct json *v)
 {
 	const struct json *ids = json_get(v, "ids"), *decoded = json_get(v, "decoded");
 	struct token_list l = { 0 };
@@ -86,7 +91,8 @@ static void count_wrong(long *bad_ids, long *bad_text, const struct tokenizer *t
 		str_cut(&s, 0);
 		tokenizer_decode(t, l.id, l.n, false, &s);
 		if (!same_text(&s, json_is(want, JSON_NULL) ? text : want)) {
-			printf("# decoded: %s\n# want:    %s\n", s.s ? s.s : "", json_is(want, JSON_NULL) ? text->text : want->text);
+			printf("# decoded: %s\n# want:    %s\n", s.s ? s.s : "",
+			       json_is(want, JSON_NULL) ? text->text : want->text);
 			++*bad_text;
 		}
 	}
@@ -94,7 +100,8 @@ static void count_wrong(long *bad_ids, long *bad_text, const struct tokenizer *t
 	str_release(&s);
 }
 
-static void check_full(const struct tokenizer *t, const struct json *texts, const struct json *v, const char *name)
+static void check_full(const struct tokenizer *t, const struct json *texts, const struct json *v,
+		       const char *name)
 {
 	const struct json *ids = &json_get(v, "ids")->item[13];
 	struct token_list l = { 0 };
@@ -113,7 +120,8 @@ static void check_full(const struct tokenizer *t, const struct json *texts, cons
 	str_release(&s);
 }
 
-static void check(const struct tokenizer *t, const struct json *texts, const struct json *v, const char *how)
+static void check(const struct tokenizer *t, const struct json *texts, const struct json *v,
+		  const char *how)
 {
 	const char *name = json_get(v, "name")->text;
 	long bad_ids, bad_text;
@@ -137,12 +145,13 @@ static void variant(const struct json_doc *d, const struct json *v)
 	check(t, texts, v, "");
 	check_full(t, texts, v, json_get(v, "name")->text);
 	if (tokenizer_write_json(t, &again, NULL, &e) ||
-	    tokenizer_from_json_text(&u, again.s, again.len, NULL, 0, "written", &e) || tokenizer_pack(t, &blob, &e) ||
-	    tokenizer_unpack(&w, blob.s, blob.len, "packed", &e))
+	    tokenizer_from_json_text(&u, again.s, again.len, NULL, 0, "written", &e) ||
+	    tokenizer_pack(t, &blob, &e) || tokenizer_unpack(&w, blob.s, blob.len, "packed", &e))
 		die_err(&e);
 	check(u, texts, v, ", written and read");
 	check(w, texts, v, ", packed and unpacked");
-	ok(digest_equal(tokenizer_digest(t), tokenizer_digest(u)) && digest_equal(tokenizer_digest(t), tokenizer_digest(w)),
+	ok(digest_equal(tokenizer_digest(t), tokenizer_digest(u)) &&
+		   digest_equal(tokenizer_digest(t), tokenizer_digest(w)),
 	   "%s: one digest", json_get(v, "name")->text);
 	tokenizer_free(t);
 	tokenizer_free(u);
@@ -158,7 +167,8 @@ int main(void)
 	struct err e = ERR_INIT;
 	const struct json *list;
 
-	char *path = xasprintf("%s/tests/data/tokenizers.json", getenv("CAIRN_ROOT") ? getenv("CAIRN_ROOT") : ".");
+	char *path = xasprintf("%s/tests/data/tokenizers.json",
+			       getenv("CAIRN_ROOT") ? getenv("CAIRN_ROOT") : ".");
 
 	if (json_read(&d, path, 0, &e))
 		die_err(&e);

@@ -1,4 +1,7 @@
-/* Real tokenizers against the vectors that the reference engine made (CAIRN_SHARED/data/tokenizers). */
+/*
+ * Real tokenizers against the vectors that the reference engine made
+ * (CAIRN_SHARED/data/tokenizers).
+ */
 #include "formats/tokenizer.h"
 #include "libcommon/file.h"
 #include "libcommon/json.h"
@@ -10,7 +13,9 @@ static const char *shared;
 
 static int gunzip(struct str *out, const char *folder, const char *name)
 {
-	char *cmd = xasprintf("gzip -dc '%s/data/tokenizers/%s/%s.gz' 2>/dev/null", shared, folder, name), buf[1 << 16];
+	char *cmd = xasprintf("gzip -dc '%s/data/tokenizers/%s/%s.gz' 2>/dev/null", shared, folder,
+			      name),
+	     buf[1 << 16];
 	FILE *f = popen(cmd, "r");
 	size_t n;
 
@@ -31,7 +36,8 @@ static void show(const char *what, const int *id, long n)
 /* Bit 0: other ids, bit 1: other text, bit 2: the stream gives other text. */
 static int wrong(const struct tokenizer *t, const struct json *v)
 {
-	const struct json *text = json_get(v, "text"), *ids = json_get(v, "ids"), *decoded = json_get(v, "decoded");
+	const struct json *text = json_get(v, "text"), *ids = json_get(v, "ids"),
+			  *decoded = json_get(v, "decoded");
 	struct token_list l = { 0 };
 	struct token_stream s = { 0 };
 	struct str back = { 0 }, streamed = { 0 };
@@ -58,7 +64,8 @@ static int wrong(const struct tokenizer *t, const struct json *v)
 	tokenizer_decode(t, l.id, l.n, false, &back);
 	if (back.len != decoded->n || (back.len && memcmp(back.s, decoded->text, back.len)))
 		rc |= 2;
-	if (streamed.len != decoded->n || (streamed.len && memcmp(streamed.s, decoded->text, streamed.len)))
+	if (streamed.len != decoded->n ||
+	    (streamed.len && memcmp(streamed.s, decoded->text, streamed.len)))
 		rc |= 4;
 	token_list_release(&l);
 	str_release(&back);
@@ -99,8 +106,8 @@ static struct tokenizer *load(const struct str *json, const struct str *config)
 	struct tokenizer *t;
 	struct err e = ERR_INIT;
 
-	if (tokenizer_from_json_text(&t, json->s, json->len, config ? config->s : NULL, config ? config->len : 0,
-				     "tokenizer.json", &e))
+	if (tokenizer_from_json_text(&t, json->s, json->len, config ? config->s : NULL,
+				     config ? config->len : 0, "tokenizer.json", &e))
 		die_err(&e);
 	return t;
 }
@@ -117,13 +124,16 @@ static void copies(const struct tokenizer *t, const char *folder)
 		die_err(&e);
 	start = seconds_now();
 	ok(!tokenizer_unpack(&u, blob.s, blob.len, "packed", &e), "%s: unpacks %s", folder, e.msg);
-	printf("# %s: unpack of %zu bytes %.1f ms\n", folder, blob.len, (seconds_now() - start) * 1e3);
-	ok(digest_equal(tokenizer_digest(t), tokenizer_digest(u)), "%s: unpacked is the same", folder);
+	printf("# %s: unpack of %zu bytes %.1f ms\n", folder, blob.len,
+	       (seconds_now() - start) * 1e3);
+	ok(digest_equal(tokenizer_digest(t), tokenizer_digest(u)), "%s: unpacked is the same",
+	   folder);
 	vectors(u, folder);
 	if (tokenizer_write_json(t, &json, &config, &e))
 		die_err(&e);
 	w = load(&json, &config);
-	ok(digest_equal(tokenizer_digest(t), tokenizer_digest(w)), "%s: written and read is the same", folder);
+	ok(digest_equal(tokenizer_digest(t), tokenizer_digest(w)),
+	   "%s: written and read is the same", folder);
 	vectors(w, folder);
 	tokenizer_free(u);
 	tokenizer_free(w);
@@ -143,7 +153,8 @@ static void speed(const struct tokenizer *t, const char *folder)
 	start = seconds_now();
 	if (tokenizer_encode(t, all.s, all.len, 0, &l, &e))
 		die_err(&e);
-	printf("# %s: %zu bytes to %ld ids, %.1f MB/s\n", folder, all.len, l.n, (double)all.len / (seconds_now() - start) / 1e6);
+	printf("# %s: %zu bytes to %ld ids, %.1f MB/s\n", folder, all.len, l.n,
+	       (double)all.len / (seconds_now() - start) / 1e6);
 	token_list_release(&l);
 	str_release(&all);
 }
@@ -166,15 +177,15 @@ static struct tokenizer *real(struct str *json, const char *folder)
 	return t;
 }
 
-/* -- the same vocabulary as a GGUF file has it ------------------------------------------------------------ */
+/* -- the same vocabulary as a GGUF file has it -- */
 
 struct source {
 	struct tokenizer_source s;
 	const char **token, **merge;
 	size_t *token_len, *merge_len;
 	int *type;
-	struct str *joined;     /* merges, which the file may have as pairs */
-	struct arena pads;      /* spellings of ids that the vocabulary lacks */
+	struct str *joined; /* merges, which the file may have as pairs */
+	struct arena pads; /* spellings of ids that the vocabulary lacks */
 };
 
 static void put_token(struct source *g, long id, const struct json *text, int type)
@@ -186,7 +197,8 @@ static void put_token(struct source *g, long id, const struct json *text, int ty
 
 static void source_of(struct source *g, const struct json_doc *d)
 {
-	const struct json *vocab = json_path(&d->root, "model.vocab"), *merges = json_path(&d->root, "model.merges");
+	const struct json *vocab = json_path(&d->root, "model.vocab"),
+			  *merges = json_path(&d->root, "model.merges");
 	const struct json *added = json_get(&d->root, "added_tokens");
 	long most = (long)(vocab->n + added->n) + 4096, n = 0;
 
@@ -212,7 +224,8 @@ static void source_of(struct source *g, const struct json_doc *d)
 	for (size_t i = 0; i < added->n; i++) {
 		long id = atol(json_get(&added->item[i], "id")->text);
 
-		put_token(g, id, json_get(&added->item[i], "content"), json_is(json_get(&added->item[i], "special"), JSON_TRUE) ? 3 : 4);
+		put_token(g, id, json_get(&added->item[i], "content"),
+			  json_is(json_get(&added->item[i], "special"), JSON_TRUE) ? 3 : 4);
 		n = id >= n ? id + 1 : n;
 	}
 	g->merge = xcalloc(merges->n, sizeof(*g->merge));
@@ -266,7 +279,10 @@ static void source_release(struct source *g)
 	free(g->type);
 }
 
-/* No normaliser and no flags of added tokens are in such a file: the name of its pre-tokeniser must be enough. */
+/*
+ * No normaliser and no flags of added tokens are in such a file: the name of its pre-tokeniser
+ * must be enough.
+ */
 static void gguf(const struct str *json, const char *folder, const char *pre)
 {
 	struct json_doc d;
@@ -334,17 +350,22 @@ static void smol(const struct str *qwen, bool prefix)
 
 	str_add(&json, qwen->s, qwen->len);
 	set_member(&json, "\"normalizer\":", "null");
-	set_member(&json, "\"pre_tokenizer\":", prefix ?
-		   "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},"
-		   "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true}]}" :
-		   "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},"
-		   "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}]}");
+	set_member(
+		&json, "\"pre_tokenizer\":",
+		prefix ?
+			"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},"
+			"{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true}]}" :
+			"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},"
+			"{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}]}");
 	if (prefix) {
 		edit(&json, "\"added_tokens\"", "\"lstrip\": false", 15, "\"lstrip\": true");
 		edit(&json, "\"added_tokens\"", "\"rstrip\": false", 15, "\"rstrip\": true");
-		edit(&json, "\"added_tokens\"", "\"single_word\": false", 20, "\"single_word\": FALSE");
-		edit(&json, "\"added_tokens\"", "\"single_word\": false", 20, "\"single_word\": true");
-		edit(&json, "\"added_tokens\"", "\"single_word\": FALSE", 20, "\"single_word\": false");
+		edit(&json, "\"added_tokens\"", "\"single_word\": false", 20,
+		     "\"single_word\": FALSE");
+		edit(&json, "\"added_tokens\"", "\"single_word\": false", 20,
+		     "\"single_word\": true");
+		edit(&json, "\"added_tokens\"", "\"single_word\": FALSE", 20,
+		     "\"single_word\": false");
 	}
 	t = load(&json, NULL);
 	vectors(t, prefix ? "smolpfx" : "smol");
@@ -352,7 +373,8 @@ static void smol(const struct str *qwen, bool prefix)
 	str_release(&json);
 }
 
-static void golden(const struct tokenizer *t, const char *who, const char *text, const int *want, long n)
+static void golden(const struct tokenizer *t, const char *who, const char *text, const int *want,
+		   long n)
 {
 	struct token_list l = { 0 };
 	struct err e = ERR_INIT;
@@ -366,7 +388,9 @@ static void golden(const struct tokenizer *t, const char *who, const char *text,
 		show("got", l.id, l.n);
 	token_list_release(&l);
 }
-#define GOLDEN(t, who, text, ...) golden(t, who, text, (const int[]){ __VA_ARGS__ }, sizeof((int[]){ __VA_ARGS__ }) / sizeof(int))
+#define GOLDEN(t, who, text, ...) \
+	golden(t, who, text, (const int[]){ __VA_ARGS__ }, \
+	       sizeof((int[]){ __VA_ARGS__ }) / sizeof(int))
 
 #define HELLO "Hello  world\n\n  x"
 #define DIGITS "12345 3.14 1,000"
@@ -378,11 +402,13 @@ static void golden(const struct tokenizer *t, const char *who, const char *text,
 static void qwen3(const struct tokenizer *t)
 {
 	GOLDEN(t, "qwen3", HELLO, 9707, 220, 1879, 271, 220, 856);
-	GOLDEN(t, "qwen3", DIGITS, 16, 17, 18, 19, 20, 220, 18, 13, 16, 19, 220, 16, 11, 15, 15, 15);
+	GOLDEN(t, "qwen3", DIGITS, 16, 17, 18, 19, 20, 220, 18, 13, 16, 19, 220, 16, 11, 15, 15,
+	       15);
 	GOLDEN(t, "qwen3", WORDS, 40, 2776, 582, 6, 4086, 8700, 13272, 1513, 944);
 	GOLDEN(t, "qwen3", CAFE, 924, 58858, 51950);
 	GOLDEN(t, "qwen3", CHAT, 151644, 872, 198, 6023, 151645, 198);
-	GOLDEN(t, "qwen3", MATH, 58736, 37018, 90, 16, 15170, 17, 31716, 284, 220, 15, 13, 20, 59, 79075, 90, 19, 17, 92);
+	GOLDEN(t, "qwen3", MATH, 58736, 37018, 90, 16, 15170, 17, 31716, 284, 220, 15, 13, 20, 59,
+	       79075, 90, 19, 17, 92);
 }
 
 static void gptoss(const struct tokenizer *t)
@@ -391,8 +417,10 @@ static void gptoss(const struct tokenizer *t)
 	GOLDEN(t, "gptoss", DIGITS, 7633, 2548, 220, 18, 13, 1265, 220, 16, 11, 1302);
 	GOLDEN(t, "gptoss", WORDS, 15390, 581, 6, 7454, 8734, 31233, 4128);
 	GOLDEN(t, "gptoss", CAFE, 66, 103112, 50672, 13430);
-	GOLDEN(t, "gptoss", CHAT, 27, 91, 321, 10949, 91, 29, 1428, 198, 3686, 27, 91, 321, 13707, 91, 523);
-	GOLDEN(t, "gptoss", MATH, 113002, 63757, 90, 16, 29124, 17, 61526, 314, 220, 15, 13, 20, 59, 172278, 90, 4689, 92);
+	GOLDEN(t, "gptoss", CHAT, 27, 91, 321, 10949, 91, 29, 1428, 198, 3686, 27, 91, 321, 13707,
+	       91, 523);
+	GOLDEN(t, "gptoss", MATH, 113002, 63757, 90, 16, 29124, 17, 61526, 314, 220, 15, 13, 20, 59,
+	       172278, 90, 4689, 92);
 }
 
 static void deepseek(const struct tokenizer *t)
@@ -401,7 +429,8 @@ static void deepseek(const struct tokenizer *t)
 	GOLDEN(t, "deepseek", DIGITS, 6895, 1883, 223, 21, 16, 929, 223, 19, 14, 1320);
 	GOLDEN(t, "deepseek", WORDS, 43, 4571, 579, 9, 3699, 8606, 28138, 2090, 1664);
 	GOLDEN(t, "deepseek", CAFE, 69, 2797, 619, 69292, 17793);
-	GOLDEN(t, "deepseek", MATH, 22984, 4015, 93, 19, 3069, 20, 12222, 438, 223, 18, 16, 23, 62, 7353, 284, 93, 3180, 95);
+	GOLDEN(t, "deepseek", MATH, 22984, 4015, 93, 19, 3069, 20, 12222, 438, 223, 18, 16, 23, 62,
+	       7353, 284, 93, 3180, 95);
 	ok(tokenizer_adds_bos(t), "deepseek: add_bos_token of the config holds");
 }
 

@@ -1,4 +1,7 @@
-/* A SentencePiece vocabulary as a GGUF file has it, against SentencePiece itself (record_sentencepiece.py). */
+/*
+ * A SentencePiece vocabulary as a GGUF file has it, against SentencePiece itself
+ * (record_sentencepiece.py).
+ */
 #include "formats/tokenizer.h"
 #include "libcommon/json.h"
 #include "libcommon/xalloc.h"
@@ -79,7 +82,8 @@ static void check(const struct tokenizer *t, const struct json *root, const char
 		str_cut(&back, 0);
 		tokenizer_decode(t, l.id, l.n, false, &back);
 		if (!strstr(text->text, "\xe2\x96\x81"))
-			lost += back.len != text->n || memcmp(back.len ? back.s : "", text->text, text->n);
+			lost += back.len != text->n ||
+				memcmp(back.len ? back.s : "", text->text, text->n);
 	}
 	ok(!wrong, "%s: SentencePiece's ids in %zu texts, %ld differ", how, texts->n, wrong);
 	ok(!lost, "%s: texts come back, %ld differ", how, lost);
@@ -89,7 +93,8 @@ static void check(const struct tokenizer *t, const struct json *root, const char
 
 int main(void)
 {
-	char *path = xasprintf("%s/tests/data/sentencepiece.json", getenv("CAIRN_ROOT") ? getenv("CAIRN_ROOT") : ".");
+	char *path = xasprintf("%s/tests/data/sentencepiece.json",
+			       getenv("CAIRN_ROOT") ? getenv("CAIRN_ROOT") : ".");
 	struct tokenizer_source s = TOKENIZER_SOURCE_INIT;
 	struct arrays a = { 0 };
 	struct str json = { 0 };
@@ -112,7 +117,8 @@ int main(void)
 	if (tokenizer_from_source(&t, &s, path, &e))
 		die_err(&e);
 	check(t, &d.root, "from the file");
-	if (tokenizer_write_json(t, &json, NULL, &e) || tokenizer_from_json_text(&u, json.s, json.len, NULL, 0, "written", &e))
+	if (tokenizer_write_json(t, &json, NULL, &e) ||
+	    tokenizer_from_json_text(&u, json.s, json.len, NULL, 0, "written", &e))
 		die_err(&e);
 	check(u, &d.root, "written and read");
 	tokenizer_free(t);

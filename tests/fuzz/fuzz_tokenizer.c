@@ -1,9 +1,10 @@
 /*
- * tokenizer.json, tokenizer_config.json, a text and a packed tokenizer from any bytes.  The input is a tokenizer.json; what
- * follows its first NUL byte is the text (else the input is the text too).  Input that begins with "CAIRNTOK" is packed.
+ * tokenizer.json, tokenizer_config.json, a text and a packed tokenizer from any bytes.  The input
+ * is a tokenizer.json; what follows its first NUL byte is the text (else the input is the text
+ * too).  Input that begins with "CAIRNTOK" is packed.
  *
- * What must hold: no crash, and every tokenizer that loads packs, unpacks to the same digest, encodes to ids it knows and
- * decodes to UTF-8.
+ * What must hold: no crash, and every tokenizer that loads packs, unpacks to the same digest,
+ * encodes to ids it knows and decodes to UTF-8.
  */
 #include "formats/tokenizer.h"
 #include "libcommon/utf8.h"
