@@ -54,6 +54,7 @@ void pack_columns(uint32_t *panel, int width, const void *s, long ld, long cols,
 			for (long l = 0; l < cols; l++)
 				panel[l] = ((const uint16_t *)s)[2 * p * ld + l];
 		}
-		memset(panel + cols, 0, (size_t)(width - cols) * 4);
+		if (cols < width)
+			memset(panel + cols, 0, (size_t)(width - cols) * 4);
 	}
 }
