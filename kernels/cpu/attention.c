@@ -10,16 +10,16 @@
 #include "libcommon/pool.h"
 
 enum {
-	POSITIONS = 16,         /* of a query tile; divides ATTENTION_TILE, so that a tile has one diagonal block */
-	FEW_PARTS = 8           /* tiles and kv heads for each thread, below which splits are dealt instead */
+	POSITIONS = 16, /* of a query tile; divides ATTENTION_TILE: one diagonal block a tile */
+	FEW_PARTS = 8   /* tiles and kv heads a thread, below which splits are dealt instead */
 };
-#define FLOOR (-1e30f)          /* -inf, but for FLOOR - FLOOR */
+#define FLOOR (-1e30f) /* -inf, but for FLOOR - FLOOR */
 
 /* Neighbouring positions of one sequence, all heads. */
 struct query_tile {
 	const char *q;
 	char *out;
-	float *lse;             /* or NULL */
+	float *lse; /* or NULL */
 	void *const *page;
 	long position, n;
 };
@@ -33,15 +33,21 @@ struct attention_job {
 struct attention_plan attention_plan(const struct attention_shape *s, enum dtype t)
 {
 	long per = t == DTYPE_BF16 ? 2 : 1;
-	struct attention_plan a = {
-		.linear = linear_kernel(), .rows = attention_kernel(), .t = t, .heads = s->heads, .kv_heads = s->kv_heads,
-		.d = s->head_dim, .width = (s->head_dim + LINE - 1) / LINE * LINE, .scale = s->scale,
-		.c = (float)(s->scale * 1.4426950408889634),
-	};
+	struct attention_plan a = { .linear = linear_kernel(),
+				    .rows = attention_kernel(),
+				    .t = t,
+				    .heads = s->heads,
+				    .kv_heads = s->kv_heads,
+				    .d = s->head_dim,
+				    .width = (s->head_dim + LINE - 1) / LINE * LINE,
+				    .scale = s->scale,
+				    .c = (float)(s->scale * 1.4426950408889634) };
 
-	if ((t != DTYPE_F32 && t != DTYPE_BF16) || s->kv_heads <= 0 || s->heads <= 0 || s->heads % s->kv_heads ||
-	    s->head_dim <= 0 || s->head_dim % 2 || s->head_dim > ATTENTION_HEAD_DIM)
-		bug("attention in %s: %ld heads, %ld kv heads of %ld", dtype_name(t), s->heads, s->kv_heads, s->head_dim);
+	if ((t != DTYPE_F32 && t != DTYPE_BF16) || s->kv_heads <= 0 || s->heads <= 0 ||
+	    s->heads % s->kv_heads || s->head_dim <= 0 || s->head_dim % 2 ||
+	    s->head_dim > ATTENTION_HEAD_DIM)
+		bug("attention in %s: %ld heads, %ld kv heads of %ld", dtype_name(t), s->heads,
+		    s->kv_heads, s->head_dim);
 	a.form = t == DTYPE_F32 ? WEIGHT_F32 : a.linear->pairs ? WEIGHT_PAIRS : WEIGHT_WIDE;
 	a.q_bytes = a.form == WEIGHT_PAIRS ? 2 : 4;
 	a.group = a.heads / a.kv_heads;
@@ -63,22 +69,32 @@ void attention_left(const struct attention_plan *a, void *out, const void *x, lo
 	}
 }
 
-void attention_product(const struct attention_plan *a, float *y, long ldy, const void *x, long rs, long ks,
-		       const uint32_t *w, long ldw, long k, long rows, long cols, bool zero, const void *ahead)
+void attention_product(const struct attention_plan *a, float *y, long ldy, const void *x, long rs,
+		       long ks, const uint32_t *w, long ldw, long k, long rows, long cols,
+		       bool zero, const void *ahead)
 {
 	long most = rows < 6 ? rows : 6, per = a->t == DTYPE_BF16 ? 2 : 1;
-	void (*tile)(const struct tile_args *) = a->t == DTYPE_BF16 ? a->linear->tile_bf16 : a->linear->tile_f32;
+	void (*tile)(const struct tile_args *) =
+		a->t == DTYPE_BF16 ? a->linear->tile_bf16 : a->linear->tile_f32;
 
 	for (long col = 0; col < cols; col += 64)
 		for (long r = 0, parts = (rows + most - 1) / most; parts; parts--) {
 			long n = (rows - r + parts - 1) / parts;
 
-			tile(&(struct tile_args){
-				.y = y + r * ldy + col, .ldy = ldy, .x = (const char *)x + r * rs, .rs = rs, .ks = ks,
-				.w = w + col, .ldw = ldw, .steps = k / per, .odd = (int)(k % per), .rows = (int)n,
-				.cols = (int)(cols - col < 64 ? cols - col : 64), .zero = zero,
-				.ahead = (const char *)ahead + col * 4, .by = ldw * 4,
-			});
+			tile(&(struct tile_args){ .y = y + r * ldy + col,
+						  .ldy = ldy,
+						  .x = (const char *)x + r * rs,
+						  .rs = rs,
+						  .ks = ks,
+						  .w = w + col,
+						  .ldw = ldw,
+						  .steps = k / per,
+						  .odd = (int)(k % per),
+						  .rows = (int)n,
+						  .cols = (int)(cols - col < 64 ? cols - col : 64),
+						  .zero = zero,
+						  .ahead = (const char *)ahead + col * 4,
+						  .by = ldw * 4 });
 			r += n;
 		}
 }
@@ -90,7 +106,8 @@ size_t kv_page_bytes_cpu(const struct attention_shape *s, enum dtype t)
 	return (size_t)(a.kv_heads * (a.key_words + a.value_words)) * 4;
 }
 
-static void put_bf16(const struct attention_plan *a, uint32_t *page, long at, const uint16_t *k, const uint16_t *v)
+static void put_bf16(const struct attention_plan *a, uint32_t *page, long at, const uint16_t *k,
+		     const uint16_t *v)
 {
 	uint16_t *value = (uint16_t *)(void *)(page + a->key_words + at / 2 * a->width) + at % 2;
 
@@ -100,7 +117,8 @@ static void put_bf16(const struct attention_plan *a, uint32_t *page, long at, co
 		value[2 * i] = i < a->d ? v[i] : 0;
 }
 
-static void put_f32(const struct attention_plan *a, uint32_t *page, long at, const float *k, const float *v)
+static void put_f32(const struct attention_plan *a, uint32_t *page, long at, const float *k,
+		    const float *v)
 {
 	uint32_t *value = page + a->key_words + at * a->width;
 
@@ -110,11 +128,13 @@ static void put_f32(const struct attention_plan *a, uint32_t *page, long at, con
 	memset(value + a->d, 0, (size_t)(a->width - a->d) * 4);
 }
 
-static void put_row(const struct attention_plan *a, uint32_t *page, long at, const char *k, const char *v)
+static void put_row(const struct attention_plan *a, uint32_t *page, long at, const char *k,
+		    const char *v)
 {
 	long bytes = a->d * (long)dtype_size(a->t);
 
-	for (long h = 0; h < a->kv_heads; h++, k += bytes, v += bytes, page += a->key_words + a->value_words) {
+	for (long h = 0; h < a->kv_heads;
+	     h++, k += bytes, v += bytes, page += a->key_words + a->value_words) {
 		if (a->t == DTYPE_BF16)
 			put_bf16(a, page, at, (const void *)k, (const void *)v);
 		else
@@ -147,20 +167,23 @@ static void put_part(void *arg, long part, int thread)
 	for (; r < j->rows && (r < end || !starts_part(j->row, r)); r++) {
 		const struct kv_row *row = j->row + r;
 
-		put_row(&j->plan, row->page[row->position / ATTENTION_TILE], row->position % ATTENTION_TILE,
-			j->k + r * bytes, j->v + r * bytes);
+		put_row(&j->plan, row->page[row->position / ATTENTION_TILE],
+			row->position % ATTENTION_TILE, j->k + r * bytes, j->v + r * bytes);
 	}
 }
 
-void kv_put_cpu(const struct kv_row *row, const void *k, const void *v, long rows, const struct attention_shape *s,
-		enum dtype t)
+void kv_put_cpu(const struct kv_row *row, const void *k, const void *v, long rows,
+		const struct attention_shape *s, enum dtype t)
 {
-	struct put_job j = { attention_plan(s, t), row, k, v, rows, rows < 64 ? 1 : (rows + 31) / 32 };
+	struct put_job j = {
+		attention_plan(s, t), row, k, v, rows, rows < 64 ? 1 : (rows + 31) / 32
+	};
 
 	pool_run(put_part, &j, j.parts);
 }
 
-/* The rows of one call: scores of one tile of keys, the split's (m, l, o), and those of the splits before it. */
+/* The rows of one call: scores of one tile of keys, the split's (m, l, o), and those of the
+ * splits before it. */
 struct state {
 	char *q;
 	float *s, *m, *l, *o, *total_m, *total_l, *total_o;
@@ -169,7 +192,8 @@ struct state {
 static struct state state_of(const struct attention_plan *a, long rows, int thread)
 {
 	size_t q = (size_t)(rows * a->d * a->q_bytes + 63) / 64 * 64;
-	char *p = scratch(SCRATCH_ROWS, thread, q + (size_t)(rows * (ATTENTION_TILE + LINE + 3 + 2 * a->width)) * 4 + 64);
+	char *p = scratch(SCRATCH_ROWS, thread,
+			  q + (size_t)(rows * (ATTENTION_TILE + LINE + 3 + 2 * a->width)) * 4 + 64);
 	float *f = (float *)(void *)(p + q);
 	struct state s = { .q = p, .s = f };
 
@@ -183,19 +207,20 @@ static struct state state_of(const struct attention_plan *a, long rows, int thre
 }
 
 /* `n` rows from row r on against the first nkeys keys of a page. */
-static void attend(const struct attention_plan *a, struct state *s, long r, long n, int nkeys, const uint32_t *page,
-		   const uint32_t *next)
+static void attend(const struct attention_plan *a, struct state *s, long r, long n, int nkeys,
+		   const uint32_t *page, const uint32_t *next)
 {
 	const uint32_t *v = page + a->key_words;
 	long left = a->form == WEIGHT_WIDE ? 8 : 4, line = (nkeys + LINE - 1) / LINE * LINE;
 
-	attention_product(a, s->s + r * ATTENTION_TILE, ATTENTION_TILE, s->q + r * a->d * a->q_bytes, a->d * a->q_bytes,
-			  left, page, ATTENTION_TILE, a->d, n, line, true, v);
+	attention_product(a, s->s + r * ATTENTION_TILE, ATTENTION_TILE,
+			  s->q + r * a->d * a->q_bytes, a->d * a->q_bytes, left, page,
+			  ATTENTION_TILE, a->d, n, line, true, v);
 	for (long i = r; i < r + n; i++)
-		a->rows->softmax(s->s + i * ATTENTION_TILE, nkeys, a->c, s->m + i, s->l + i * LINE, s->o + i * a->width,
-				 a->width, a->t == DTYPE_BF16);
-	attention_product(a, s->o + r * a->width, a->width, s->s + r * ATTENTION_TILE, ATTENTION_TILE * 4, left, v,
-			  a->width, nkeys, n, a->width, false, next);
+		a->rows->softmax(s->s + i * ATTENTION_TILE, nkeys, a->c, s->m + i, s->l + i * LINE,
+				 s->o + i * a->width, a->width, a->t == DTYPE_BF16);
+	attention_product(a, s->o + r * a->width, a->width, s->s + r * ATTENTION_TILE,
+			  ATTENTION_TILE * 4, left, v, a->width, nkeys, n, a->width, false, next);
 }
 
 static void begin_split(const struct attention_plan *a, struct state *s, long rows)
@@ -206,8 +231,8 @@ static void begin_split(const struct attention_plan *a, struct state *s, long ro
 	memset(s->o, 0, (size_t)(rows * a->width) * 4);
 }
 
-static void end_split(const struct attention_plan *a, struct state *s, const float *m, const float *l, const float *o,
-		      long rows, bool first)
+static void end_split(const struct attention_plan *a, struct state *s, const float *m,
+		      const float *l, const float *o, long rows, bool first)
 {
 	for (long i = 0; i < rows; i++) {
 		float sum = 0, *total = s->total_o + i * a->width;
@@ -219,12 +244,14 @@ static void end_split(const struct attention_plan *a, struct state *s, const flo
 			s->total_l[i] = sum;
 			memcpy(total, o + i * a->width, (size_t)a->width * 4);
 		} else {
-			a->rows->merge(s->total_m + i, s->total_l + i, total, m[i], sum, o + i * a->width, a->c, a->width);
+			a->rows->merge(s->total_m + i, s->total_l + i, total, m[i], sum,
+				       o + i * a->width, a->c, a->width);
 		}
 	}
 }
 
-static void finish_rows(const struct attention_plan *a, const struct query_tile *t, const struct state *s, long kv_head)
+static void finish_rows(const struct attention_plan *a, const struct query_tile *t,
+			const struct state *s, long kv_head)
 {
 	long size = (long)dtype_size(a->t);
 
@@ -240,15 +267,18 @@ static void finish_rows(const struct attention_plan *a, const struct query_tile 
 	}
 }
 
-static void attend_split(const struct attention_plan *a, const struct query_tile *t, struct state *s, long kv_head, long split)
+static void attend_split(const struct attention_plan *a, const struct query_tile *t,
+			 struct state *s, long kv_head, long split)
 {
 	long first = split * ATTENTION_SPLIT, last = t->position + t->n - 1, g = a->group;
 
 	begin_split(a, s, t->n * g);
 	for (long k = first; k < first + ATTENTION_SPLIT && k <= last; k += ATTENTION_TILE) {
-		long in_page = kv_head * (a->key_words + a->value_words), more = k + ATTENTION_TILE <= last;
+		long in_page = kv_head * (a->key_words + a->value_words),
+		     more = k + ATTENTION_TILE <= last;
 		const uint32_t *page = (const uint32_t *)t->page[k / ATTENTION_TILE] + in_page;
-		const uint32_t *next = (const uint32_t *)t->page[k / ATTENTION_TILE + more] + in_page;
+		const uint32_t *next =
+			(const uint32_t *)t->page[k / ATTENTION_TILE + more] + in_page;
 
 		if (k + ATTENTION_TILE <= t->position + 1) {
 			attend(a, s, 0, t->n * g, ATTENTION_TILE, page, next);
@@ -259,11 +289,14 @@ static void attend_split(const struct attention_plan *a, const struct query_tile
 	}
 }
 
-static void load_queries(const struct attention_plan *a, const struct query_tile *t, struct state *s, long kv_head)
+static void load_queries(const struct attention_plan *a, const struct query_tile *t,
+			 struct state *s, long kv_head)
 {
 	for (long i = 0; i < t->n; i++)
 		attention_left(a, s->q + i * a->group * a->d * a->q_bytes,
-			       t->q + (i * a->heads + kv_head * a->group) * a->d * (long)dtype_size(a->t), a->d, a->group);
+			       t->q + (i * a->heads + kv_head * a->group) * a->d *
+					       (long)dtype_size(a->t),
+			       a->d, a->group);
 }
 
 static long splits_of(const struct query_tile *t)
@@ -289,13 +322,13 @@ static void attention_part(void *arg, long part, int thread)
 }
 
 /*
- * The same with the splits of a row dealt to threads, for a few rows with many keys: every split leaves its
- * (m, l, o) in memory, and they are merged afterwards in the same order.
+ * The same with the splits of a row dealt to threads, for a few rows with many keys: every split
+ * leaves its (m, l, o) in memory, and they are merged afterwards in the same order.
  */
 struct partial_job {
 	struct attention_job job;
-	long most;              /* rows of a tile and kv head, */
-	long splits;            /* ... splits of one */
+	long most;   /* rows of a tile and kv head, */
+	long splits; /* ... splits of one */
 	float *memory;
 };
 
@@ -303,14 +336,16 @@ static float *partial_at(const struct partial_job *p, long tile, long kv_head, l
 {
 	const struct attention_plan *a = &p->job.plan;
 
-	return p->memory + ((tile * a->kv_heads + kv_head) * p->splits + split) * p->most * (1 + LINE + a->width);
+	return p->memory + ((tile * a->kv_heads + kv_head) * p->splits + split) * p->most *
+				   (1 + LINE + a->width);
 }
 
 static void split_part(void *arg, long part, int thread)
 {
 	const struct partial_job *p = arg;
 	const struct attention_plan *a = &p->job.plan;
-	long split = part % p->splits, kv_head = part / p->splits % a->kv_heads, tile = part / p->splits / a->kv_heads;
+	long split = part % p->splits, kv_head = part / p->splits % a->kv_heads,
+	     tile = part / p->splits / a->kv_heads;
 	const struct query_tile *t = p->job.tile + tile;
 	long rows = t->n * a->group;
 	float *to = partial_at(p, tile, kv_head, split);
@@ -337,7 +372,8 @@ static void merge_part(void *arg, long part, int thread)
 	for (long split = 0; split < splits_of(t); split++) {
 		const float *of = partial_at(p, tile, kv_head, split);
 
-		end_split(a, &s, of, of + p->most, of + p->most * (1 + LINE), t->n * a->group, split == 0);
+		end_split(a, &s, of, of + p->most, of + p->most * (1 + LINE), t->n * a->group,
+			  split == 0);
 	}
 	finish_rows(a, t, &s, kv_head);
 }
@@ -357,13 +393,15 @@ static void run_tiles(const struct attention_plan *a, const struct query_tile *t
 		pool_run(attention_part, &j, parts);
 		return;
 	}
-	p.memory = scratch(SCRATCH_SPLITS, 0, (size_t)(parts * p.splits * p.most * (1 + LINE + a->width)) * 4);
+	p.memory = scratch(SCRATCH_SPLITS, 0,
+			   (size_t)(parts * p.splits * p.most * (1 + LINE + a->width)) * 4);
 	pool_run(split_part, &p, parts * p.splits);
 	pool_run(merge_part, &p, parts);
 }
 
 /* Cut rows into tiles: neighbours of one sequence, never over a multiple of POSITIONS. */
-static void attend_rows(const struct attention_plan *a, char *out, float *lse, const char *q, const struct kv_row *row, long rows)
+static void attend_rows(const struct attention_plan *a, char *out, float *lse, const char *q,
+			const struct kv_row *row, long rows)
 {
 	struct query_tile *tile = scratch(SCRATCH_LIST, 0, (size_t)rows * sizeof(*tile));
 	long tiles = 0, bytes = a->heads * a->d * (long)dtype_size(a->t);
@@ -371,12 +409,15 @@ static void attend_rows(const struct attention_plan *a, char *out, float *lse, c
 	for (long r = 0; r < rows; r++) {
 		struct query_tile *t = tile + tiles - 1;
 
-		if (r && row[r].page == t->page && row[r].position == t->position + t->n && row[r].position % POSITIONS) {
+		if (r && row[r].page == t->page && row[r].position == t->position + t->n &&
+		    row[r].position % POSITIONS) {
 			t->n++;
 			continue;
 		}
-		tile[tiles++] = (struct query_tile){ q + r * bytes, out + r * bytes, lse ? lse + r * a->heads : NULL,
-						     row[r].page, row[r].position, 1 };
+		tile[tiles++] = (struct query_tile){
+			q + r * bytes, out + r * bytes, lse ? lse + r * a->heads : NULL,
+			row[r].page,   row[r].position, 1
+		};
 	}
 	run_tiles(a, tile, tiles);
 }
@@ -390,8 +431,8 @@ void attention_cached_cpu(void *out, const void *q, const struct kv_row *row, lo
 }
 
 /* Pages for whole sequences, and the rows that lie in them. */
-void attention_fwd_cpu(void *out, float *lse, const void *q, const void *k, const void *v, const long *cu, long nseq,
-		       const struct attention_shape *s, enum dtype t)
+void attention_fwd_cpu(void *out, float *lse, const void *q, const void *k, const void *v,
+		       const long *cu, long nseq, const struct attention_shape *s, enum dtype t)
 {
 	struct attention_plan a = attention_plan(s, t);
 	long rows = cu[nseq] - cu[0], pages = 0, page_bytes = (long)kv_page_bytes_cpu(s, t), r = 0;
@@ -399,7 +440,8 @@ void attention_fwd_cpu(void *out, float *lse, const void *q, const void *k, cons
 	for (long i = 0; i < nseq; i++)
 		pages += (cu[i + 1] - cu[i] + ATTENTION_TILE - 1) / ATTENTION_TILE;
 	char *memory = scratch(SCRATCH_SHARED, 0, (size_t)(pages * page_bytes));
-	void **page = scratch(SCRATCH_PARTIAL, 0, (size_t)pages * sizeof(*page) + (size_t)rows * sizeof(struct kv_row));
+	void **page = scratch(SCRATCH_PARTIAL, 0,
+			      (size_t)pages * sizeof(*page) + (size_t)rows * sizeof(struct kv_row));
 	struct kv_row *row = (struct kv_row *)(void *)(page + pages);
 
 	for (long i = 0; i < pages; i++)
@@ -414,5 +456,6 @@ void attention_fwd_cpu(void *out, float *lse, const void *q, const void *k, cons
 	long size = (long)dtype_size(t), q0 = cu[0] * a.heads, k0 = cu[0] * a.kv_heads * a.d * size;
 
 	kv_put_cpu(row, (const char *)k + k0, (const char *)v + k0, rows, s, t);
-	attend_rows(&a, (char *)out + q0 * a.d * size, lse ? lse + q0 : NULL, (const char *)q + q0 * a.d * size, row, rows);
+	attend_rows(&a, (char *)out + q0 * a.d * size, lse ? lse + q0 : NULL,
+		    (const char *)q + q0 * a.d * size, row, rows);
 }

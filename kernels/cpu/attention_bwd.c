@@ -8,29 +8,29 @@
 #include "libcommon/pool.h"
 
 /*
- * Rows of a kv head are taken in tiles of 16 positions, all heads of its group; keys in tiles of 64.  Both are
- * packed first as the operands that the products want: the left ones dense, the right ones as keys (lanes are keys)
- * and as values (lanes are columns).
+ * Rows of a kv head are taken in tiles of 16 positions, all heads of its group; keys in tiles of
+ * 64.  Both are packed first as the operands that the products want: the left ones dense, the right
+ * ones as keys (lanes are keys) and as values (lanes are columns).
  */
 enum { POSITIONS = 16 };
 
-struct row_tile {               /* of one kv head */
-	char *q, *dout;         /* left operands [rows, d] */
+struct row_tile {			/* of one kv head */
+	char *q, *dout;			/* left operands [rows, d] */
 	uint32_t *q_words, *dout_words; /* right operands [row step][width] */
-	float *delta, *lse2;    /* [rows]; lse in powers of two */
+	float *delta, *lse2;		/* [rows]; lse in powers of two */
 };
 
-struct key_tile {               /* of one kv head */
-	uint32_t *k, *v;        /* [step of d][64] */
-	uint32_t *k_words;      /* [step of keys][width] */
+struct key_tile {	   /* of one kv head */
+	uint32_t *k, *v;   /* [step of d][64] */
+	uint32_t *k_words; /* [step of keys][width] */
 };
 
 struct sequence {
-	long first, n;          /* rows */
-	long row_tile, key_tile;        /* numbers of its first */
+	long first, n;		 /* rows */
+	long row_tile, key_tile; /* numbers of its first */
 };
 
-struct place {                  /* of a tile */
+struct place { /* of a tile */
 	long sequence, index;
 };
 
@@ -42,8 +42,9 @@ struct bwd {
 	struct sequence *sequence;
 	struct place *row_place, *key_place;
 	long row_tiles, key_tiles;
-	long rows;              /* of a row tile: 16 x group */
-	size_t left, words, row_bytes, keys, key_bytes; /* bytes: of a left operand, of words, of a whole tile, ... */
+	long rows; /* of a row tile: 16 x group */
+	/* Bytes: of a left operand, of words, of a tile of rows; of keys, of a tile of keys. */
+	size_t left, words, row_bytes, keys, key_bytes;
 	char *row_memory, *key_memory;
 };
 
@@ -75,7 +76,7 @@ static struct key_tile key_tile(const struct bwd *b, long tile, long kv_head)
 static float at(const struct bwd *b, const char *p, long i)
 {
 	return b->plan.t == DTYPE_BF16 ? bf16_to_f32(((const uint16_t *)(const void *)p)[i])
-		: ((const float *)(const void *)p)[i];
+				       : ((const float *)(const void *)p)[i];
 }
 
 /* The heads of a group are neighbours, positions are not: gather, then pack. */
@@ -83,16 +84,19 @@ static void pack_row_tile(void *arg, long part, int thread)
 {
 	const struct bwd *b = arg;
 	const struct attention_plan *a = &b->plan;
-	long tile = part / a->kv_heads, kv_head = part % a->kv_heads, bytes = a->d * size_of(b), g = a->group;
+	long tile = part / a->kv_heads, kv_head = part % a->kv_heads, bytes = a->d * size_of(b),
+	     g = a->group;
 	const struct sequence *s = b->sequence + b->row_place[tile].sequence;
-	long p0 = b->row_place[tile].index * POSITIONS, n = s->n - p0 < POSITIONS ? s->n - p0 : POSITIONS;
+	long p0 = b->row_place[tile].index * POSITIONS,
+	     n = s->n - p0 < POSITIONS ? s->n - p0 : POSITIONS;
 	struct row_tile t = row_tile(b, tile, kv_head);
-	char *q = scratch(SCRATCH_X, thread, (size_t)(2 * b->rows * bytes)), *dout = q + b->rows * bytes;
+	char *q = scratch(SCRATCH_X, thread, (size_t)(2 * b->rows * bytes)),
+	     *dout = q + b->rows * bytes;
 
 	memset(q, 0, (size_t)(2 * b->rows * bytes));
 	for (long r = 0; r < b->rows; r++) {
 		t.delta[r] = 0;
-		t.lse2[r] = 1e30f;      /* a row that is not there has weights of zero */
+		t.lse2[r] = 1e30f; /* a row that is not there has weights of zero */
 	}
 	for (long i = 0; i < n; i++) {
 		long head = (s->first + p0 + i) * a->heads + kv_head * g;
@@ -120,7 +124,8 @@ static void pack_key_tile(void *arg, long part, int thread)
 	const struct attention_plan *a = &b->plan;
 	long tile = part / a->kv_heads, kv_head = part % a->kv_heads, ld = a->kv_heads * a->d;
 	const struct sequence *s = b->sequence + b->key_place[tile].sequence;
-	long p0 = b->key_place[tile].index * ATTENTION_TILE, n = s->n - p0 < ATTENTION_TILE ? s->n - p0 : ATTENTION_TILE;
+	long p0 = b->key_place[tile].index * ATTENTION_TILE,
+	     n = s->n - p0 < ATTENTION_TILE ? s->n - p0 : ATTENTION_TILE;
 	long offset = ((s->first + p0) * ld + kv_head * a->d) * size_of(b);
 	struct key_tile t = key_tile(b, tile, kv_head);
 
@@ -132,22 +137,23 @@ static void pack_key_tile(void *arg, long part, int thread)
 }
 
 /* p and ds [rows, 64] of one row tile and one key tile. */
-static void weights(const struct bwd *b, float *p, float *ds, const struct row_tile *r, const struct key_tile *k,
-		    long row_index, long key_index)
+static void weights(const struct bwd *b, float *p, float *ds, const struct row_tile *r,
+		    const struct key_tile *k, long row_index, long key_index)
 {
 	const struct attention_plan *a = &b->plan;
-	long ks = a->form == WEIGHT_WIDE ? 8 : 4, first = row_index * POSITIONS - key_index * ATTENTION_TILE + 1;
+	long ks = a->form == WEIGHT_WIDE ? 8 : 4,
+	     first = row_index * POSITIONS - key_index * ATTENTION_TILE + 1;
 
-	attention_product(a, p, ATTENTION_TILE, r->q, a->d * a->q_bytes, ks, k->k, ATTENTION_TILE, a->d, b->rows,
-			  ATTENTION_TILE, true, k->v);
-	attention_product(a, ds, ATTENTION_TILE, r->dout, a->d * a->q_bytes, ks, k->v, ATTENTION_TILE, a->d, b->rows,
-			  ATTENTION_TILE, true, k->k_words);
+	attention_product(a, p, ATTENTION_TILE, r->q, a->d * a->q_bytes, ks, k->k, ATTENTION_TILE,
+			  a->d, b->rows, ATTENTION_TILE, true, k->v);
+	attention_product(a, ds, ATTENTION_TILE, r->dout, a->d * a->q_bytes, ks, k->v,
+			  ATTENTION_TILE, a->d, b->rows, ATTENTION_TILE, true, k->k_words);
 	for (long i = 0; i < b->rows; i++) {
 		long nkeys = first + i / a->group;
 
 		a->rows->backward(p + i * ATTENTION_TILE, ds + i * ATTENTION_TILE,
-				  (int)(nkeys < ATTENTION_TILE ? nkeys : ATTENTION_TILE), a->c, r->lse2[i], r->delta[i],
-				  a->scale, a->t == DTYPE_BF16);
+				  (int)(nkeys < ATTENTION_TILE ? nkeys : ATTENTION_TILE), a->c,
+				  r->lse2[i], r->delta[i], a->scale, a->t == DTYPE_BF16);
 	}
 }
 
@@ -156,21 +162,25 @@ static void add_dq(const struct bwd *b, float *dq, const float *ds, const struct
 {
 	const struct attention_plan *a = &b->plan;
 
-	attention_product(a, dq, a->width, ds, ATTENTION_TILE * 4, a->form == WEIGHT_WIDE ? 8 : 4, k->k_words, a->width,
-			  ATTENTION_TILE, b->rows, a->width, false, k->k_words);
+	attention_product(a, dq, a->width, ds, ATTENTION_TILE * 4, a->form == WEIGHT_WIDE ? 8 : 4,
+			  k->k_words, a->width, ATTENTION_TILE, b->rows, a->width, false,
+			  k->k_words);
 }
 
 /* y [64 keys, width] += w^T x, w [rows, 64], x the words of the rows */
-static void add_across(const struct bwd *b, float *y, const float *w, const uint32_t *x, uint32_t *pairs)
+static void add_across(const struct bwd *b, float *y, const float *w, const uint32_t *x,
+		       uint32_t *pairs)
 {
 	const struct attention_plan *a = &b->plan;
 	const void *left = w;
 
 	if (a->form == WEIGHT_PAIRS) {
-		pack_columns(pairs, ATTENTION_TILE, w, 2 * ATTENTION_TILE, ATTENTION_TILE, b->rows, DTYPE_BF16);
+		pack_columns(pairs, ATTENTION_TILE, w, 2 * ATTENTION_TILE, ATTENTION_TILE, b->rows,
+			     DTYPE_BF16);
 		left = pairs;
 	}
-	attention_product(a, y, a->width, left, 4, ATTENTION_TILE * (a->form == WEIGHT_WIDE ? 8 : 4), x, a->width, b->rows,
+	attention_product(a, y, a->width, left, 4,
+			  ATTENTION_TILE * (a->form == WEIGHT_WIDE ? 8 : 4), x, a->width, b->rows,
 			  ATTENTION_TILE, a->width, false, x);
 }
 
@@ -181,17 +191,20 @@ struct work {
 
 static struct work work_of(const struct bwd *b, int thread)
 {
-	long tile = b->rows * ATTENTION_TILE, acc = (b->rows > ATTENTION_TILE ? b->rows : ATTENTION_TILE) * b->plan.width;
+	long tile = b->rows * ATTENTION_TILE,
+	     acc = (b->rows > ATTENTION_TILE ? b->rows : ATTENTION_TILE) * b->plan.width;
 	float *f = scratch(SCRATCH_ROWS, thread, (size_t)(3 * tile + 2 * acc) * 4);
 
-	return (struct work){ f, f + tile, f + 3 * tile, f + 3 * tile + acc, (uint32_t *)(void *)(f + 2 * tile) };
+	return (struct work){ f, f + tile, f + 3 * tile, f + 3 * tile + acc,
+			      (uint32_t *)(void *)(f + 2 * tile) };
 }
 
 static void dq_part(void *arg, long part, int thread)
 {
 	const struct bwd *b = arg;
 	const struct attention_plan *a = &b->plan;
-	long tile = b->row_tiles - 1 - part / a->kv_heads, kv_head = part % a->kv_heads, g = a->group;
+	long tile = b->row_tiles - 1 - part / a->kv_heads, kv_head = part % a->kv_heads,
+	     g = a->group;
 	const struct sequence *s = b->sequence + b->row_place[tile].sequence;
 	long index = b->row_place[tile].index, p0 = index * POSITIONS;
 	struct row_tile r = row_tile(b, tile, kv_head);
@@ -205,8 +218,10 @@ static void dq_part(void *arg, long part, int thread)
 		add_dq(b, w.a, w.ds, &k);
 	}
 	for (long i = 0; i < POSITIONS * g && p0 + i / g < s->n; i++)
-		a->linear->finish(b->dq + ((s->first + p0 + i / g) * a->heads + kv_head * g + i % g) * a->d * size_of(b),
-				  a->t, w.a + i * a->width, NULL, a->t, a->d, false);
+		a->linear->finish(
+			b->dq + ((s->first + p0 + i / g) * a->heads + kv_head * g + i % g) * a->d *
+					size_of(b),
+			a->t, w.a + i * a->width, NULL, a->t, a->d, false);
 }
 
 static void dkv_part(void *arg, long part, int thread)
@@ -260,19 +275,31 @@ static void lay_out(struct bwd *b)
 	b->row_bytes = (2 * b->left + 2 * b->words + (size_t)b->rows * 8 + 63) / 64 * 64;
 	b->keys = (size_t)a->key_words * 4;
 	b->key_bytes = 2 * b->keys + (size_t)a->value_words * 4;
-	b->row_memory = scratch(SCRATCH_SHARED, 0, (size_t)(b->row_tiles * a->kv_heads) * b->row_bytes);
-	b->key_memory = scratch(SCRATCH_PARTIAL, 0, (size_t)(b->key_tiles * a->kv_heads) * b->key_bytes);
+	b->row_memory =
+		scratch(SCRATCH_SHARED, 0, (size_t)(b->row_tiles * a->kv_heads) * b->row_bytes);
+	b->key_memory =
+		scratch(SCRATCH_PARTIAL, 0, (size_t)(b->key_tiles * a->kv_heads) * b->key_bytes);
 }
 
-void attention_bwd_cpu(void *dq, void *dk, void *dv, const void *dout, const void *out, const float *lse,
-		       const void *q, const void *k, const void *v, const long *cu, long nseq,
-		       const struct attention_shape *s, enum dtype t)
+void attention_bwd_cpu(void *dq, void *dk, void *dv, const void *dout, const void *out,
+		       const float *lse, const void *q, const void *k, const void *v,
+		       const long *cu, long nseq, const struct attention_shape *s, enum dtype t)
 {
-	struct bwd b = { .plan = attention_plan(s, t), .dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out,
-			 .q = q, .k = k, .v = v, .lse = lse };
+	struct bwd b = { .plan = attention_plan(s, t),
+			 .dq = dq,
+			 .dk = dk,
+			 .dv = dv,
+			 .dout = dout,
+			 .out = out,
+			 .q = q,
+			 .k = k,
+			 .v = v,
+			 .lse = lse };
 	long rows = cu[nseq] - cu[0], most = rows / POSITIONS + nseq;
 
-	b.sequence = scratch(SCRATCH_LIST, 0, (size_t)nseq * sizeof(*b.sequence) + 2 * (size_t)most * sizeof(struct place));
+	b.sequence = scratch(SCRATCH_LIST, 0,
+			     (size_t)nseq * sizeof(*b.sequence) +
+				     2 * (size_t)most * sizeof(struct place));
 	b.row_place = (struct place *)(void *)(b.sequence + nseq);
 	b.key_place = b.row_place + most;
 	list_tiles(&b, cu, nseq);

@@ -1,4 +1,5 @@
-/* The functions of attention_kernel.h over the vectors of one simd_*.h and the BF16 operands of one bf16_*.h. */
+/* The functions of attention_kernel.h over the vectors of one simd_*.h and the BF16 operands of
+ * one bf16_*.h. */
 
 #include "kernels/cpu/attention_kernel.h"
 
@@ -16,7 +17,8 @@ INLINE float row_max(const float *s, float m)
 	return vf_top(top);
 }
 
-static void softmax(float *s, int nkeys, float c, float *m, float *l, float *o, long width, bool bf16)
+static void softmax(float *s, int nkeys, float c, float *m, float *l, float *o, long width,
+		    bool bf16)
 {
 	float is;
 	vf mc, alpha, sum[LINE_VECTORS];
@@ -44,10 +46,12 @@ static void softmax(float *s, int nkeys, float c, float *m, float *l, float *o, 
 	*m = is;
 }
 
-static void merge(float *m, float *l, float *o, float m1, float l1, const float *o1, float c, long width)
+static void merge(float *m, float *l, float *o, float m1, float l1, const float *o1, float c,
+		  long width)
 {
 	float is = m1 > *m ? m1 : *m, part[LANES];
-	vf mc = vf_set(is * c), a = vf_exp2(vf_sub(vf_set(*m * c), mc)), b = vf_exp2(vf_sub(vf_set(m1 * c), mc));
+	vf mc = vf_set(is * c), a = vf_exp2(vf_sub(vf_set(*m * c), mc));
+	vf b = vf_exp2(vf_sub(vf_set(m1 * c), mc));
 
 	vf_store(part, vf_add(vf_mul(vf_set(*l), a), vf_mul(vf_set(l1), b)));
 	for (long i = 0; i < width; i += LANES)
@@ -56,7 +60,8 @@ static void merge(float *m, float *l, float *o, float m1, float l1, const float 
 	*m = is;
 }
 
-static void backward(float *p, float *ds, int nkeys, float c, float lse2, float delta, float scale, bool bf16)
+static void backward(float *p, float *ds, int nkeys, float c, float lse2, float delta, float scale,
+		     bool bf16)
 {
 	for (int j = 0; j < ATTENTION_TILE; j += LANES) {
 		vf w = vf_exp2(vf_sub(vf_mul(vf_load(p + j), vf_set(c)), vf_set(lse2)));

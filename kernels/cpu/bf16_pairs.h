@@ -1,11 +1,13 @@
 #ifndef KERNELS_CPU_BF16_PAIRS_H
 #define KERNELS_CPU_BF16_PAIRS_H
 
-/* A BF16 step with vdpbf16ps: two fused multiply-adds, the odd k first (found by trial, not promised by the manual). */
+/* A BF16 step with vdpbf16ps: two fused multiply-adds, the odd k first (found by trial, not
+ * promised by the manual). */
 
 enum { BF16_PAIRS = 1 };
 
-INLINE void bf16_words(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w, const int half)
+INLINE void bf16_words(vf c[8][4], const int mr, const int nv, const char *x, long rs,
+		       const uint32_t *w, const int half)
 {
 	__m512bh b[4];
 
@@ -15,13 +17,17 @@ INLINE void bf16_words(vf c[8][4], const int mr, const int nv, const char *x, lo
 	}
 	UNROLL for (int i = 0; i < mr; i++) {
 		int32_t word = 0;
+		__m512bh a;
+
 		memcpy(&word, x + i * rs, half ? 2 : 4);
+		a = (__m512bh)_mm512_set1_epi32(word);
 		UNROLL for (int j = 0; j < nv; j++)
-			c[i][j] = _mm512_dpbf16_ps(c[i][j], (__m512bh)_mm512_set1_epi32(word), b[j]);
+			c[i][j] = _mm512_dpbf16_ps(c[i][j], a, b[j]);
 	}
 }
 
-INLINE void bf16_step(vf c[8][4], const int mr, const int nv, const char *x, long rs, long ks, const uint32_t *w)
+INLINE void bf16_step(vf c[8][4], const int mr, const int nv, const char *x, long rs, long ks,
+		      const uint32_t *w)
 {
 	(void)ks;
 	bf16_words(c, mr, nv, x, rs, w, 0);
@@ -37,7 +43,8 @@ INLINE void bf16_left(float *x, const int n)
 	}
 }
 
-INLINE void bf16_last(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w)
+INLINE void bf16_last(vf c[8][4], const int mr, const int nv, const char *x, long rs,
+		      const uint32_t *w)
 {
 	bf16_words(c, mr, nv, x, rs, w, 1);
 }

@@ -1,13 +1,15 @@
 #ifndef KERNELS_CPU_BF16_WIDE_H
 #define KERNELS_CPU_BF16_WIDE_H
 
-/* A BF16 step without bf16 instructions: x is widened beforehand, w here; the even k first, then the odd one. */
+/* A BF16 step without bf16 instructions: x is widened beforehand, w here; the even k first, then
+ * the odd one. */
 
 #include "libcommon/tensor.h"
 
 enum { BF16_PAIRS = 0 };
 
-INLINE void bf16_half(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w, const int high)
+INLINE void bf16_half(vf c[8][4], const int mr, const int nv, const char *x, long rs,
+		      const uint32_t *w, const int high)
 {
 	vf b[4];
 
@@ -22,7 +24,8 @@ INLINE void bf16_half(vf c[8][4], const int mr, const int nv, const char *x, lon
 	}
 }
 
-INLINE void bf16_step(vf c[8][4], const int mr, const int nv, const char *x, long rs, long ks, const uint32_t *w)
+INLINE void bf16_step(vf c[8][4], const int mr, const int nv, const char *x, long rs, long ks,
+		      const uint32_t *w)
 {
 	bf16_half(c, mr, nv, x, rs, w, 0);
 	bf16_half(c, mr, nv, x + ks / 2, rs, w, 1);
@@ -35,7 +38,8 @@ INLINE void bf16_left(float *x, const int n)
 		x[i] = bf16_to_f32(f32_to_bf16(x[i]));
 }
 
-INLINE void bf16_last(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w)
+INLINE void bf16_last(vf c[8][4], const int mr, const int nv, const char *x, long rs,
+		      const uint32_t *w)
 {
 	bf16_half(c, mr, nv, x, rs, w, 0);
 }

@@ -24,12 +24,14 @@ int isa_choose(const char *name, struct err *e)
 		if (strcmp(name, names[i]))
 			continue;
 		if (!isa_here((enum isa)i))
-			return err_set(e, EX_UNAVAILABLE, "instruction set '%s': not in this CPU, whose best is '%s'",
+			return err_set(e, EX_UNAVAILABLE,
+				       "instruction set '%s': not in this CPU, whose best is '%s'",
 				       name, names[best()]);
 		chosen = i;
 		return 0;
 	}
-	return err_set(e, EX_USAGE, "instruction set '%s': wanted avx512bf16, avx512, avx2 or portable", name);
+	return err_set(e, EX_USAGE,
+		       "instruction set '%s': wanted avx512bf16, avx512, avx2 or portable", name);
 }
 
 static enum isa now(void)

@@ -2,9 +2,9 @@
 #define KERNELS_CPU_ISA_H
 
 /*
- * Which instruction set the products and attention use.  One choice holds for the process: the last isa_choose(),
- * or the best that the machine has.  A choice decides the bits of a result, nothing else does; packed matrices and
- * pages have the same layout in all of them.
+ * Which instruction set the products and attention use.  One choice holds for the process: the last
+ * isa_choose(), or the best that the machine has.  A choice decides the bits of a result, nothing
+ * else does; packed matrices and pages have the same layout in all of them.
  */
 
 #include "libcommon/die.h"
@@ -16,7 +16,8 @@ enum isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16, ISA_COUNT };
 struct linear_kernel;           /* kernels/cpu/linear_kernel.h */
 struct attention_kernel;        /* kernels/cpu/attention_kernel.h */
 
-/* "portable", "avx2", "avx512", "avx512bf16"; NULL: the best.  -1: no such name (64), or not in this CPU (69). */
+/* "portable", "avx2", "avx512", "avx512bf16"; NULL: the best.  -1: no such name (64), or not in
+ * this CPU (69). */
 int isa_choose(const char *name, struct err *e);
 const char *isa_name(void);
 const struct linear_kernel *linear_kernel(void);

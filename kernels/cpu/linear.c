@@ -12,7 +12,7 @@
 struct packing {
 	struct matrix *w;
 	const char *rows;
-	long forward;           /* panels of the forward form; those of the backward form follow */
+	long forward; /* panels of the forward form; those of the backward form follow */
 };
 
 static long panels_of(long n)
@@ -42,7 +42,8 @@ static void pack_part(void *arg, long j, int thread)
 {
 	const struct packing *a = arg;
 	const struct matrix *w = a->w;
-	long size = (long)dtype_size(w->t), per_chunk = w->k / w->chunks, steps = steps_of(per_chunk, w->t);
+	long size = (long)dtype_size(w->t), per_chunk = w->k / w->chunks,
+	     steps = steps_of(per_chunk, w->t);
 
 	(void)thread;
 	if (j < a->forward) {
@@ -51,12 +52,14 @@ static void pack_part(void *arg, long j, int thread)
 		uint32_t *d = (uint32_t *)w->fwd + j * PANEL * w->chunks * steps;
 
 		for (long c = 0; c < w->chunks; c++, d += steps * width)
-			pack_rows(d, width, a->rows + (j * PANEL * w->k + c * per_chunk) * size, w->k, cols, per_chunk, w->t);
+			pack_rows(d, width, a->rows + (j * PANEL * w->k + c * per_chunk) * size,
+				  w->k, cols, per_chunk, w->t);
 	} else {
 		long i = (j - a->forward) * PANEL;
 
-		pack_columns((uint32_t *)w->bwd + i * steps_of(w->n, w->t), panel_width(w->k, j - a->forward),
-			     a->rows + i * size, w->k, w->k - i < PANEL ? w->k - i : PANEL, w->n, w->t);
+		pack_columns((uint32_t *)w->bwd + i * steps_of(w->n, w->t),
+			     panel_width(w->k, j - a->forward), a->rows + i * size, w->k,
+			     w->k - i < PANEL ? w->k - i : PANEL, w->n, w->t);
 	}
 }
 
@@ -74,12 +77,22 @@ void matrix_release_cpu(struct matrix *w)
 	memset(w, 0, sizeof(*w));
 }
 
-void linear_fwd_cpu(void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias, long m)
+void linear_fwd_cpu(void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias,
+		    long m)
 {
-	struct product p = {
-		.kernel = linear_kernel(), .t = w->t, .ty = ty, .x = x, .ldx = w->k, .w = w->fwd,
-		.m = m, .n = w->n, .k = w->k, .chunks = w->chunks, .y = y, .ldy = w->n, .bias = bias,
-	};
+	struct product p = { .kernel = linear_kernel(),
+			     .t = w->t,
+			     .ty = ty,
+			     .x = x,
+			     .ldx = w->k,
+			     .w = w->fwd,
+			     .m = m,
+			     .n = w->n,
+			     .k = w->k,
+			     .chunks = w->chunks,
+			     .y = y,
+			     .ldy = w->n,
+			     .bias = bias };
 
 	if (ty != w->t && ty != DTYPE_F32)
 		bug("linear_fwd from %s to %s", dtype_name(w->t), dtype_name(ty));
@@ -88,17 +101,26 @@ void linear_fwd_cpu(void *y, enum dtype ty, const void *x, const struct matrix *
 
 void linear_dx_cpu(void *dx, const void *dy, const struct matrix *w, long m, bool add)
 {
-	struct product p = {
-		.kernel = linear_kernel(), .t = w->t, .ty = w->t, .x = dy, .ldx = w->n, .w = w->bwd,
-		.m = m, .n = w->k, .k = w->n, .chunks = 1, .y = dx, .ldy = w->k, .how = add ? PRODUCT_ADD : PRODUCT_SET,
-	};
+	struct product p = { .kernel = linear_kernel(),
+			     .t = w->t,
+			     .ty = w->t,
+			     .x = dy,
+			     .ldx = w->n,
+			     .w = w->bwd,
+			     .m = m,
+			     .n = w->k,
+			     .k = w->n,
+			     .chunks = 1,
+			     .y = dx,
+			     .ldy = w->k,
+			     .how = add ? PRODUCT_ADD : PRODUCT_SET };
 
 	if (!w->backward)
 		bug("linear_dx with a matrix that is not ready for it");
 	product_run(&p);
 }
 
-enum { TOKENS = 2048, BIAS_COLUMNS = 64 };      /* TOKENS is even: a pair is never cut */
+enum { TOKENS = 2048, BIAS_COLUMNS = 64 }; /* TOKENS is even: a pair is never cut */
 
 struct dw {
 	const char *dy, *x;
@@ -114,8 +136,9 @@ static void dw_pack_part(void *arg, long j, int thread)
 	long i = j * PANEL;
 
 	(void)thread;
-	pack_columns(a->panels + i * steps_of(a->tokens, a->t), panel_width(a->k, j), a->x + i * (long)dtype_size(a->t),
-		     a->k, a->k - i < PANEL ? a->k - i : PANEL, a->tokens, a->t);
+	pack_columns(a->panels + i * steps_of(a->tokens, a->t), panel_width(a->k, j),
+		     a->x + i * (long)dtype_size(a->t), a->k, a->k - i < PANEL ? a->k - i : PANEL,
+		     a->tokens, a->t);
 }
 
 static void dbias_part(void *arg, long j, int thread)
@@ -126,12 +149,15 @@ static void dbias_part(void *arg, long j, int thread)
 	(void)thread;
 	for (long r = 0; r < a->tokens; r++)
 		for (long c = 0; c < n; c++)
-			a->dbias[i + c] += a->t == DTYPE_BF16
-				? bf16_to_f32(((const uint16_t *)(const void *)a->dy)[r * a->n + i + c])
-				: ((const float *)(const void *)a->dy)[r * a->n + i + c];
+			a->dbias[i + c] +=
+				a->t == DTYPE_BF16
+					? bf16_to_f32(((const uint16_t *)(const void *)
+							       a->dy)[r * a->n + i + c])
+					: ((const float *)(const void *)a->dy)[r * a->n + i + c];
 }
 
-void linear_dw_cpu(float *dw, float *dbias, const void *dy, const void *x, long m, long n, long k, enum dtype t)
+void linear_dw_cpu(float *dw, float *dbias, const void *dy, const void *x, long m, long n, long k,
+		   enum dtype t)
 {
 	long size = (long)dtype_size(t), most = m < TOKENS ? m : TOKENS;
 	struct dw a = { .dy = dy, .x = x, .dbias = dbias, .n = n, .k = k, .t = t };
@@ -141,11 +167,20 @@ void linear_dw_cpu(float *dw, float *dbias, const void *dy, const void *x, long 
 	a.panels = scratch(SCRATCH_SHARED, 0, packed_bytes(k, steps_of(most, t)));
 	for (long r = 0; r < m; r += TOKENS, a.dy += TOKENS * n * size, a.x += TOKENS * k * size) {
 		a.tokens = m - r < TOKENS ? m - r : TOKENS;
-		struct product p = {
-			.kernel = linear_kernel(), .t = t, .ty = DTYPE_F32, .x = a.dy, .ldx = n, .across = true,
-			.w = a.panels, .m = n, .n = k, .k = a.tokens, .chunks = 1, .y = (char *)dw, .ldy = k,
-			.how = PRODUCT_CONTINUE,
-		};
+		struct product p = { .kernel = linear_kernel(),
+				     .t = t,
+				     .ty = DTYPE_F32,
+				     .x = a.dy,
+				     .ldx = n,
+				     .across = true,
+				     .w = a.panels,
+				     .m = n,
+				     .n = k,
+				     .k = a.tokens,
+				     .chunks = 1,
+				     .y = (char *)dw,
+				     .ldy = k,
+				     .how = PRODUCT_CONTINUE };
 
 		pool_run(dw_pack_part, &a, panels_of(k));
 		product_run(&p);

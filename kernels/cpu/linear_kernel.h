@@ -4,26 +4,28 @@
 /*
  * What an instruction set provides for products, and how operands are packed for it.
  *
- * A step of a chain is one k for F32 and two (a pair: even, odd) for BF16.  The right operand is in panels of
- * words of 4 bytes, [step][column]: a float, or a pair of bf16 with the even k in the low half.  A column is a
- * lane, so nothing is ever summed across lanes: an element of y is one chain over steps 0, 1, 2, ... whatever the
- * number of rows.  Stored and reloaded between blocks of steps as fp32, which is exact, it does not know the blocks.
+ * A step of a chain is one k for F32 and two (a pair: even, odd) for BF16.  The right operand is in
+ * panels of words of 4 bytes, [step][column]: a float, or a pair of bf16 with the even k in the low
+ * half.  A column is a lane, so nothing is ever summed across lanes: an element of y is one chain
+ * over steps 0, 1, 2, ... whatever the number of rows.  Stored and reloaded between blocks of steps
+ * as fp32, which is exact, it does not know the blocks.
  */
 
 #include "libcommon/tensor.h"
 
 enum {
-	PANEL = 48,             /* columns of a panel; the last one is as wide as its columns rounded up to LINE */
+	PANEL = 48,             /* columns of a panel; the last: its columns rounded up to LINE */
 	LINE = 16,
 	TILE = 8                /* most rows of a tile */
 };
 
 /*
- * y[rows, cols] = (zero ? 0 : y) + x w over `steps` steps; rows 1..TILE, cols a multiple of LINE up to 64; ldy in floats.
- * x: rs bytes from row to row, ks from step to step.  An F32 step is a float.  A BF16 step is a pair of bf16 where
- * the kernel has `pairs`, else two floats ks / 2 bytes apart.  odd: after the steps comes half of one, of which
- * neither x nor w is read (or trusted) beyond the first k.  ldw: words from step to step.
- * ahead, by: prefetch from there, so many bytes a step.
+ * y[rows, cols] = (zero ? 0 : y) + x w over `steps` steps; rows 1..TILE, cols a multiple of LINE up
+ * to 64; ldy in floats.  x: rs bytes from row to row, ks from step to step.  An F32 step is a
+ * float.  A BF16 step is a pair of bf16 where the kernel has `pairs`, else two floats ks / 2 bytes
+ * apart.  odd: after the steps comes half of one, of which neither x nor w is read (or trusted)
+ * beyond the first k.  ldw: words from step to step.  ahead, by: prefetch from there, so many bytes
+ * a step.
  */
 struct tile_args {
 	float *y;
@@ -45,7 +47,8 @@ struct linear_kernel {
 	void (*widen)(float *y, const uint16_t *x, long n);
 	void (*join)(float *y, const float *x, long n);         /* y += x */
 	/* y[n] of type ty = acc + bias (type t, or NULL) (+ y, if add). */
-	void (*finish)(void *y, enum dtype ty, const float *acc, const void *bias, enum dtype t, long n, bool add);
+	void (*finish)(void *y, enum dtype ty, const float *acc, const void *bias, enum dtype t,
+		       long n, bool add);
 };
 
 extern const struct linear_kernel linear_portable, linear_avx2, linear_avx512, linear_avx512bf16;
@@ -62,10 +65,11 @@ static inline int panel_width(long n, long j)
 	return left >= PANEL ? PANEL : (int)((left + LINE - 1) / LINE * LINE);
 }
 
-/* One panel, [steps][width]: columns are `cols` rows of s (stride ld), or `cols` columns of the k rows of s.
- * Columns up to width are zero. */
+/* One panel, [steps][width]: columns are `cols` rows of s (stride ld), or `cols` columns of the
+ * k rows of s. Columns up to width are zero. */
 void pack_rows(uint32_t *panel, int width, const void *s, long ld, long cols, long k, enum dtype t);
-void pack_columns(uint32_t *panel, int width, const void *s, long ld, long cols, long k, enum dtype t);
+void pack_columns(uint32_t *panel, int width, const void *s, long ld, long cols, long k,
+		  enum dtype t);
 
 /* y = x w^T cut into blocks of rows and groups of panels; see linear.c. */
 struct product {
@@ -79,7 +83,8 @@ struct product {
 	char *y;
 	long ldy;
 	const char *bias;
-	enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_CONTINUE } how;        /* CONTINUE: the chain of an fp32 y */
+	/* CONTINUE: the chains begin with what an fp32 y holds. */
+	enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_CONTINUE } how;
 };
 
 void product_run(const struct product *p);

@@ -34,13 +34,15 @@ void pack_rows(uint32_t *panel, int width, const void *s, long ld, long cols, lo
 		pack_rows_f32(panel, width, s, ld, cols, k);
 }
 
-static void pair_up(uint32_t *restrict d, const uint16_t *restrict low, const uint16_t *restrict high, long n)
+static void pair_up(uint32_t *restrict d, const uint16_t *restrict low,
+		    const uint16_t *restrict high, long n)
 {
 	for (long l = 0; l < n; l++)
 		d[l] = low[l] | (uint32_t)high[l] << 16;
 }
 
-void pack_columns(uint32_t *panel, int width, const void *s, long ld, long cols, long k, enum dtype t)
+void pack_columns(uint32_t *panel, int width, const void *s, long ld, long cols, long k,
+		  enum dtype t)
 {
 	long steps = steps_of(k, t);
 

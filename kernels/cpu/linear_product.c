@@ -7,8 +7,8 @@
 
 /* Only speed depends on these. */
 enum {
-	MANY_STEPS = 128,       /* steps of a panel that all row tiles take in turn: 24 KiB, stays in L1 */
-	FEW_STEPS = 72,         /* the same for few rows, where the next piece is fetched beside this one */
+	MANY_STEPS = 128,       /* steps of a panel that all row tiles take in turn: 24 KiB, in L1 */
+	FEW_STEPS = 72,         /* the same for few rows, beside which the next piece is fetched */
 	OUTER_STEPS = 1024,     /* bounds the part of x that a thread keeps in L2 */
 	X_WORDS = 1 << 16,      /* ... with the rows of a block */
 	AHEAD = 8192,           /* bytes to fetch ahead where a panel is read once */
@@ -18,7 +18,7 @@ enum {
 struct grid {
 	const struct product *p;
 	long chunk_k, chunk_steps;
-	long rows, blocks, groups, panels;      /* rows of a block; blocks of rows; groups of panels */
+	long rows, blocks, groups, panels; /* rows of a block; blocks of rows; groups of panels */
 };
 
 /* Chunks c0 .. c1-1, and of each the steps s0 .. s1-1; more than one chunk only if whole. */
@@ -29,8 +29,8 @@ struct piece {
 /* Where the tiles find x for a piece. */
 struct view {
 	const char *p;
-	long rs, ks;            /* bytes from row to row, step to step, */
-	long tile, element;     /* tile to tile, k to k */
+	long rs, ks;	    /* bytes from row to row, step to step, */
+	long tile, element; /* tile to tile, k to k */
 };
 
 static long least(long a, long b)
@@ -53,14 +53,17 @@ static bool next_piece(const struct grid *g, struct piece *q)
 	if (q->c1 == g->p->chunks)
 		return false;
 	q->c0 = q->c1;
-	q->c1 = least(q->c0 + (g->chunk_steps < OUTER_STEPS ? OUTER_STEPS / g->chunk_steps : 1), g->p->chunks);
+	q->c1 = least(q->c0 + (g->chunk_steps < OUTER_STEPS ? OUTER_STEPS / g->chunk_steps : 1),
+		      g->p->chunks);
 	q->s0 = 0;
 	q->s1 = least(OUTER_STEPS, g->chunk_steps);
 	return true;
 }
 
-/* The rows of a transposed x in tiles [step][TILE] of words, or of floats for one k after the other. */
-static void pack_across(char *d, const struct product *p, long m0, long rows, long k0, long k1, bool wide)
+/* The rows of a transposed x in tiles [step][TILE] of words, or of floats for one k after the
+ * other. */
+static void pack_across(char *d, const struct product *p, long m0, long rows, long k0, long k1,
+			bool wide)
 {
 	long size = (long)dtype_size(p->t), step = TILE * 4, tile = (k1 - k0) * step + TILE_PAD;
 
@@ -71,7 +74,8 @@ static void pack_across(char *d, const struct product *p, long m0, long rows, lo
 		long n = least(TILE, rows - i);
 
 		if (!wide) {
-			pack_columns((uint32_t *)(void *)(d + i / TILE * tile), TILE, s, p->ldx, n, k1 - k0, p->t);
+			pack_columns((uint32_t *)(void *)(d + i / TILE * tile), TILE, s, p->ldx, n,
+				     k1 - k0, p->t);
 			continue;
 		}
 		for (long k = 0; k < k1 - k0; k++)
@@ -81,7 +85,8 @@ static void pack_across(char *d, const struct product *p, long m0, long rows, lo
 	}
 }
 
-static struct view view_of(const struct grid *g, const struct piece *q, long m0, long rows, int thread)
+static struct view view_of(const struct grid *g, const struct piece *q, long m0, long rows,
+			   int thread)
 {
 	const struct product *p = g->p;
 	long size = (long)dtype_size(p->t), per = p->t == DTYPE_BF16 ? 2 : 1;
@@ -93,7 +98,8 @@ static struct view view_of(const struct grid *g, const struct piece *q, long m0,
 	long steps = wide ? k1 - k0 : steps_of(k1 - k0, p->t);
 
 	if (p->across) {
-		char *d = scratch(SCRATCH_X, thread, (size_t)(up(rows, TILE) * (steps * TILE * 4 + TILE_PAD)));
+		char *d = scratch(SCRATCH_X, thread,
+				  (size_t)(up(rows, TILE) * (steps * TILE * 4 + TILE_PAD)));
 
 		pack_across(d, p, m0, rows, k0, k1, wide);
 		return (struct view){ d, 4, TILE * 4 * (wide ? 2 : 1), steps * TILE * 4 + TILE_PAD,
@@ -103,52 +109,67 @@ static struct view view_of(const struct grid *g, const struct piece *q, long m0,
 		float *d = scratch(SCRATCH_X, thread, (size_t)(rows * (k1 - k0)) * 4);
 
 		for (long i = 0; i < rows; i++)
-			p->kernel->widen(d + i * (k1 - k0), (const void *)(x + i * p->ldx * size), k1 - k0);
+			p->kernel->widen(d + i * (k1 - k0), (const void *)(x + i * p->ldx * size),
+					 k1 - k0);
 		return (struct view){ (const char *)d, (k1 - k0) * 4, 8, TILE * (k1 - k0) * 4, 4 };
 	}
 	return v;
 }
 
-/* Steps s0 .. s1-1 of chunk c for one panel and all rows of the block; w is the chunk of the panel. */
-static void panel_steps(const struct grid *g, const struct piece *q, const struct view *v, long c, const uint32_t *w,
-			int width, float *y, long ldy, long rows)
+/* Steps s0 .. s1-1 of chunk c for one panel and all rows of the block; w is the chunk of the
+ * panel. */
+static void panel_steps(const struct grid *g, const struct piece *q, const struct view *v, long c,
+			const uint32_t *w, int width, float *y, long ldy, long rows)
 {
 	const struct product *p = g->p;
 	long tiles = up(rows, TILE), all = q->s1 - q->s0, per = p->t == DTYPE_BF16 ? 2 : 1;
 	long block = tiles == 1 ? all : up(all, up(all, rows <= 8 * TILE ? FEW_STEPS : MANY_STEPS));
-	void (*tile)(const struct tile_args *) = p->t == DTYPE_BF16 ? p->kernel->tile_bf16 : p->kernel->tile_f32;
-	long base = (c - q->c0) * g->chunk_k - q->s0 * per;     /* k of the chunk's start within the view */
+	void (*tile)(const struct tile_args *) =
+		p->t == DTYPE_BF16 ? p->kernel->tile_bf16 : p->kernel->tile_f32;
+	/* k of the chunk's start within the view */
+	long base = (c - q->c0) * g->chunk_k - q->s0 * per;
 
 	for (long s = q->s0; s < q->s1; s += block) {
 		long steps = least(block, q->s1 - s), bytes = 4 * width * steps;
 		int odd = per == 2 && (g->chunk_k & 1) && s + steps == g->chunk_steps;
-		struct tile_args a = {
-			.ldy = ldy, .rs = v->rs, .ks = v->ks, .w = w + s * width, .ldw = width, .steps = steps - odd,
-			.odd = odd, .cols = width, .zero = s == 0 && p->how != PRODUCT_CONTINUE, .by = rows == 1 ? 0 : 4 * width / tiles,
-		};
+		struct tile_args a = { .ldy = ldy,
+				       .rs = v->rs,
+				       .ks = v->ks,
+				       .w = w + s * width,
+				       .ldw = width,
+				       .steps = steps - odd,
+				       .odd = odd,
+				       .cols = width,
+				       .zero = s == 0 && p->how != PRODUCT_CONTINUE,
+				       .by = rows == 1 ? 0 : 4 * width / tiles };
 
 		for (long i = 0; i < tiles; i++) {
 			a.y = y + i * TILE * ldy;
 			a.x = v->p + i * v->tile + (base + s * per) * v->element;
 			a.rows = (int)least(TILE, rows - i * TILE);
-			a.ahead = (const char *)a.w + (tiles == 1 ? AHEAD : bytes + i * bytes / tiles);
+			a.ahead = (const char *)a.w +
+				  (tiles == 1 ? AHEAD : bytes + i * bytes / tiles);
 			tile(&a);
 		}
 	}
 }
 
-/* The fixed tree as a stack: chunk c stands at depth popcount(c), and ends every subtree that its trailing ones say. */
-static void join_chunks(const struct product *p, float *stack, long depth, long c, long ldy, long rows, int width)
+/* The fixed tree as a stack: chunk c stands at depth popcount(c), and ends every subtree that
+ * its trailing ones say. */
+static void join_chunks(const struct product *p, float *stack, long depth, long c, long ldy,
+			long rows, int width)
 {
 	long d = __builtin_popcountl((unsigned long)c);
 	bool last = c + 1 == p->chunks;
 
 	for (long bit = 1; d > 0 && (last || c & bit); bit *= 2, d--)
 		for (long i = 0; i < rows; i++)
-			p->kernel->join(stack + (d - 1) * depth + i * ldy, stack + d * depth + i * ldy, width);
+			p->kernel->join(stack + (d - 1) * depth + i * ldy,
+					stack + d * depth + i * ldy, width);
 }
 
-static void start_panel(const struct product *p, float *acc, long ldy, long m0, long rows, long n0, long cols)
+static void start_panel(const struct product *p, float *acc, long ldy, long m0, long rows, long n0,
+			long cols)
 {
 	const float *y = (const float *)(const void *)p->y + m0 * p->ldy + n0;
 
@@ -156,23 +177,26 @@ static void start_panel(const struct product *p, float *acc, long ldy, long m0, 
 		memcpy(acc + i * ldy, y + i * p->ldy, (size_t)cols * 4);
 }
 
-static void finish_panel(const struct product *p, const float *acc, long ldy, long m0, long rows, long n0, long cols)
+static void finish_panel(const struct product *p, const float *acc, long ldy, long m0, long rows,
+			 long n0, long cols)
 {
 	long size = (long)dtype_size(p->ty);
 	const char *bias = p->bias ? p->bias + n0 * (long)dtype_size(p->t) : NULL;
 
 	for (long i = 0; i < rows; i++)
-		p->kernel->finish(p->y + ((m0 + i) * p->ldy + n0) * size, p->ty, acc + i * ldy, bias, p->t, cols,
-				  p->how == PRODUCT_ADD);
+		p->kernel->finish(p->y + ((m0 + i) * p->ldy + n0) * size, p->ty, acc + i * ldy,
+				  bias, p->t, cols, p->how == PRODUCT_ADD);
 }
 
 static void product_part(void *arg, long part, int thread)
 {
 	const struct grid *g = arg;
 	const struct product *p = g->p;
-	long m0 = part % g->blocks * g->rows, rows = least(g->rows, p->m - m0), group = part / g->blocks;
+	long m0 = part % g->blocks * g->rows, rows = least(g->rows, p->m - m0),
+	     group = part / g->blocks;
 	long j0 = g->panels * group / g->groups, j1 = g->panels * (group + 1) / g->groups;
-	long all = p->chunks * g->chunk_steps, levels = 64 - __builtin_clzl((unsigned long)p->chunks);
+	long all = p->chunks * g->chunk_steps,
+	     levels = 64 - __builtin_clzl((unsigned long)p->chunks);
 	bool once = g->chunk_steps <= OUTER_STEPS && p->chunks <= OUTER_STEPS / g->chunk_steps;
 	long ldy = once ? PANEL : (j1 - j0) * PANEL, depth = rows * ldy;
 	float *y = scratch(SCRATCH_Y, thread, (size_t)(levels * depth) * 4);
@@ -189,8 +213,11 @@ static void product_part(void *arg, long part, int thread)
 			if (p->how == PRODUCT_CONTINUE && !q.c0 && !q.s0)
 				start_panel(p, stack, ldy, m0, rows, j * PANEL, cols);
 			for (long c = q.c0; c < q.c1; c++) {
-				panel_steps(g, &q, &v, c, p->w + j * PANEL * all + c * g->chunk_steps * width, width,
-					    stack + __builtin_popcountl((unsigned long)c) * depth, ldy, rows);
+				panel_steps(g, &q, &v, c,
+					    p->w + j * PANEL * all + c * g->chunk_steps * width,
+					    width,
+					    stack + __builtin_popcountl((unsigned long)c) * depth,
+					    ldy, rows);
 				if (q.s1 == g->chunk_steps)
 					join_chunks(p, stack, depth, c, ldy, rows, width);
 			}
@@ -200,7 +227,8 @@ static void product_part(void *arg, long part, int thread)
 	}
 }
 
-/* Groups of panels for so many blocks of rows: enough parts to be dealt evenly, none of them idle at the end. */
+/* Groups of panels for so many blocks of rows: enough parts to be dealt evenly, none of them
+ * idle at the end. */
 static long groups_for(long panels, long blocks, long threads)
 {
 	long best = 1, cost = 0;

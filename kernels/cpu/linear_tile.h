@@ -1,13 +1,15 @@
 /*
  * The tiles of linear_kernel.h over the vectors of one simd_*.h and the BF16 step of one bf16_*.h.
  *
- * The including file defines SHAPES(X), the register tiles X(rows, vectors) that it has, TILE_ROWS, the most rows of
- * one, and for each type the most vectors that fit the registers with so many rows.
+ * The including file defines SHAPES(X), the register tiles X(rows, vectors) that it has, TILE_ROWS,
+ * the most rows of one, and for each type the most vectors that fit the registers with so many
+ * rows.
  */
 
 #include "kernels/cpu/linear_kernel.h"
 
-INLINE void f32_step(vf c[8][4], const int mr, const int nv, const char *x, long rs, const uint32_t *w)
+INLINE void f32_step(vf c[8][4], const int mr, const int nv, const char *x, long rs,
+		     const uint32_t *w)
 {
 	vf b[4];
 
@@ -20,7 +22,8 @@ INLINE void f32_step(vf c[8][4], const int mr, const int nv, const char *x, long
 	}
 }
 
-INLINE void tile(const int mr, const int nv, const int bf16, const struct tile_args *t, long row, long col)
+INLINE void tile(const int mr, const int nv, const int bf16, const struct tile_args *t, long row,
+		 long col)
 {
 	const char *x = t->x + row * t->rs, *ahead = t->ahead;
 	const uint32_t *w = t->w + col;
@@ -49,8 +52,14 @@ INLINE void tile(const int mr, const int nv, const int bf16, const struct tile_a
 typedef void shape_fn(const struct tile_args *t, long row, long col);
 
 #define DEFINE(mr, nv) \
-	static void f32_##mr##_##nv(const struct tile_args *t, long row, long col) { tile(mr, nv, 0, t, row, col); } \
-	static void bf16_##mr##_##nv(const struct tile_args *t, long row, long col) { tile(mr, nv, 1, t, row, col); }
+	static void f32_##mr##_##nv(const struct tile_args *t, long row, long col) \
+	{ \
+		tile(mr, nv, 0, t, row, col); \
+	} \
+	static void bf16_##mr##_##nv(const struct tile_args *t, long row, long col) \
+	{ \
+		tile(mr, nv, 1, t, row, col); \
+	}
 SHAPES(DEFINE)
 #define F32_ENTRY(mr, nv) [mr][nv] = f32_##mr##_##nv,
 #define BF16_ENTRY(mr, nv) [mr][nv] = bf16_##mr##_##nv,
@@ -58,7 +67,8 @@ static shape_fn *const f32_shapes[TILE_ROWS + 1][5] = { SHAPES(F32_ENTRY) };
 static shape_fn *const bf16_shapes[TILE_ROWS + 1][5] = { SHAPES(BF16_ENTRY) };
 
 /* Cut a tile into those that fit the registers, rows evenly: 7 as 4 + 3, not 6 + 1. */
-INLINE void cut(shape_fn *const shapes[TILE_ROWS + 1][5], const int *widest, const struct tile_args *t)
+INLINE void cut(shape_fn *const shapes[TILE_ROWS + 1][5], const int *widest,
+		const struct tile_args *t)
 {
 	int vectors = t->cols / LANES;
 
@@ -97,7 +107,8 @@ static void join(float *restrict y, const float *restrict x, long n)
 		y[i] += x[i];
 }
 
-static void finish_f32(float *restrict y, const float *restrict acc, const float *restrict bias, long n, bool add)
+static void finish_f32(float *restrict y, const float *restrict acc, const float *restrict bias,
+		       long n, bool add)
 {
 	if (bias)
 		for (long i = 0; i < n; i++)
@@ -109,7 +120,8 @@ static void finish_f32(float *restrict y, const float *restrict acc, const float
 		memcpy(y, acc, (size_t)n * 4);
 }
 
-static void finish_bf16(uint16_t *restrict y, const float *restrict acc, const float *restrict bias, long n, bool add)
+static void finish_bf16(uint16_t *restrict y, const float *restrict acc, const float *restrict bias,
+			long n, bool add)
 {
 	if (bias)
 		for (long i = 0; i < n; i++)
@@ -122,7 +134,8 @@ static void finish_bf16(uint16_t *restrict y, const float *restrict acc, const f
 			y[i] = f32_to_bf16(acc[i]);
 }
 
-static void finish(void *y, enum dtype ty, const float *acc, const void *bias, enum dtype t, long n, bool add)
+static void finish(void *y, enum dtype ty, const float *acc, const void *bias, enum dtype t, long n,
+		   bool add)
 {
 	float wide[PANEL];
 

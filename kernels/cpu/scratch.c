@@ -4,7 +4,10 @@
 
 enum { MOST_THREADS = 1024 };
 
-static struct { void *p; size_t bytes; } held[MOST_THREADS][SCRATCH_COUNT];
+static struct {
+	void *p;
+	size_t bytes;
+} held[MOST_THREADS][SCRATCH_COUNT];
 
 void *scratch(enum scratch use, int thread, size_t bytes)
 {

@@ -28,14 +28,24 @@ INLINE float vf_top(vf v)
 	return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
-INLINE vw vw_load(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+INLINE vw vw_load(const uint32_t *p)
+{
+	return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
 INLINE vf vf_low(vw v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
-INLINE vf vf_high(vw v) { return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000))); }
+
+INLINE vf vf_high(vw v)
+{
+	return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000)));
+}
 
 INLINE vf vf_exp2(vf t)
 {
-	vf x = _mm256_min_ps(vf_set(200), vf_max(vf_set(-200), t)), floor = _mm256_floor_ps(x), f = vf_sub(x, floor), p;
-	__m256i bits = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvttps_epi32(floor), _mm256_set1_epi32(127)), 23);
+	vf x = _mm256_min_ps(vf_set(200), vf_max(vf_set(-200), t));
+	vf floor = _mm256_floor_ps(x), f = vf_sub(x, floor), p;
+	__m256i n = _mm256_add_epi32(_mm256_cvttps_epi32(floor), _mm256_set1_epi32(127));
+	__m256i bits = _mm256_slli_epi32(n, 23);
 
 	p = vf_set(2.0817915e-4f);
 	p = vf_fma(p, f, vf_set(1.26921661e-3f));

@@ -22,7 +22,11 @@ INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE float vf_top(vf v) { return _mm512_reduce_max_ps(v); }
 INLINE vw vw_load(const uint32_t *p) { return _mm512_loadu_si512(p); }
 INLINE vf vf_low(vw v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
-INLINE vf vf_high(vw v) { return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000))); }
+
+INLINE vf vf_high(vw v)
+{
+	return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000)));
+}
 
 INLINE vf vf_exp2(vf t)
 {
@@ -35,7 +39,7 @@ INLINE vf vf_exp2(vf t)
 	p = vf_fma(p, f, vf_set(6.93147171e-1f));
 	p = vf_fma(p, f, vf_set(1));
 	p = _mm512_scalef_ps(p, t);
-	return _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(t, vf_set(-126), _CMP_LT_OQ), _mm512_setzero_ps());
+	return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(t, vf_set(-126), _CMP_NLT_UQ), p);
 }
 
 #endif

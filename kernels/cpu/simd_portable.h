@@ -1,7 +1,8 @@
 #ifndef KERNELS_CPU_SIMD_PORTABLE_H
 #define KERNELS_CPU_SIMD_PORTABLE_H
 
-/* Vectors of four floats in the compiler's own terms: any machine.  A multiply and an add are two roundings here. */
+/* Vectors of four floats in the compiler's own terms: any machine.  A multiply and an add are
+ * two roundings here. */
 
 #include "kernels/cpu/simd.h"
 

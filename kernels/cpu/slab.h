@@ -2,8 +2,9 @@
 #define KERNELS_CPU_SLAB_H
 
 /*
- * Memory for packed matrices.  A model has hundreds of them, many smaller than a huge page, and a matrix in small
- * pages is read at half speed; so they lie side by side in large slabs, which go when their last piece does.
+ * Memory for packed matrices.  A model has hundreds of them, many smaller than a huge page, and a
+ * matrix in small pages is read at half speed; so they lie side by side in large slabs, which go
+ * when their last piece does.
  */
 
 #include <stddef.h>

@@ -1,9 +1,11 @@
 /*
- * bench-kernels [ISA] [SECONDS] [THREADS] [NAME] - products and attention of the CPU backend beside this machine's peak
+ * bench-kernels [ISA] [SECONDS] [THREADS] [NAME] - products and attention of the CPU backend beside
+ * this machine's peak
  *
- * Other people's work on the same machine moves the peak within seconds, so each repetition is bracketed by a peak
- * loop (arithmetic in registers), and a share is rate / peak of that moment; medians.  With one thread (0: all CPUs)
- * it is processor time that counts, which being interrupted does not lengthen.
+ * Other people's work on the same machine moves the peak within seconds, so each repetition is
+ * bracketed by a peak loop (arithmetic in registers), and a share is rate / peak of that moment;
+ * medians.  With one thread (0: all CPUs) it is processor time that counts, which being interrupted
+ * does not lengthen.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,14 +32,22 @@ static double now(void)
 #include <immintrin.h>
 
 #define CHAINS 12
-#define LOOP(type, zero, step) do { \
-	type c[CHAINS]; \
-	for (int j = 0; j < CHAINS; j++) { c[j] = zero; __asm__ volatile("" : "+v"(c[j])); } \
-	for (long i = 0; i < n; i++) { \
-		_Pragma("GCC unroll 12") for (int j = 0; j < CHAINS; j++) { c[j] = step; } \
-	} \
-	for (int j = 0; j < CHAINS; j++) __asm__ volatile("" : : "v"(c[j])); \
-} while (0)
+#define LOOP(type, zero, step) \
+	do { \
+		type c[CHAINS]; \
+		for (int j = 0; j < CHAINS; j++) { \
+			c[j] = zero; \
+			__asm__ volatile("" : "+v"(c[j])); \
+		} \
+		for (long i = 0; i < n; i++) { \
+			_Pragma("GCC unroll 12") for (int j = 0; j < CHAINS; j++) \
+			{ \
+				c[j] = step; \
+			} \
+		} \
+		for (int j = 0; j < CHAINS; j++) \
+			__asm__ volatile("" : : "v"(c[j])); \
+	} while (0)
 
 /* Flops of n rounds. */
 __attribute__((target("avx512f,avx512bf16"))) static double peak_pairs(long n)
@@ -173,8 +183,8 @@ static void measure(const struct job *j)
 	}
 	qsort(rate, (size_t)n, sizeof(*rate), by_size);
 	qsort(share, (size_t)n, sizeof(*share), by_size);
-	printf("%-44s %8.1f %8.1f %s  %5.1f %%\n", j->name, rate[n / 2], rate[n - 1], j->bytes ? "GB/s" : "GF/s",
-	       100 * share[n / 2]);
+	printf("%-44s %8.1f %8.1f %s  %5.1f %%\n", j->name, rate[n / 2], rate[n - 1],
+	       j->bytes ? "GB/s" : "GF/s", 100 * share[n / 2]);
 	fflush(stdout);
 }
 
@@ -244,7 +254,8 @@ static void linear(long n, long k, long chunks, enum dtype t)
 
 		l.m = rows[i];
 		snprintf(name, sizeof(name), "y  M=%ld K=%ld N=%ld chunks=%ld", l.m, k, n, chunks);
-		measure(&(struct job){ name, run_fwd, &l, flops, l.m < 8 ? (double)l.w.fwd_bytes : 0, t });
+		measure(&(struct job){ name, run_fwd, &l, flops,
+				       l.m < 8 ? (double)l.w.fwd_bytes : 0, t });
 		if (i)
 			continue;
 		snprintf(name, sizeof(name), "dx M=%ld K=%ld N=%ld", l.m, k, n);
@@ -282,7 +293,8 @@ static void run_attention_bwd(void *arg)
 {
 	struct attention *a = arg;
 
-	attention_bwd_cpu(a->dq, a->dk, a->dv, a->q, a->out, a->lse, a->q, a->k, a->v, a->cu, a->nseq, &a->s, a->t);
+	attention_bwd_cpu(a->dq, a->dk, a->dv, a->q, a->out, a->lse, a->q, a->k, a->v, a->cu,
+			  a->nseq, &a->s, a->t);
 }
 
 static void run_decode(void *arg)
@@ -303,8 +315,8 @@ static void decode(struct attention *a, long context)
 		page[i] = memory + i * bytes;
 	for (long i = 0; i < a->nseq; i++)
 		a->row[i] = (struct kv_row){ page + i * pages, context - 1 };
-	snprintf(name, sizeof(name), "decode %ld x %ld, heads %ld/%ld of %ld", a->nseq, context, a->s.heads, a->s.kv_heads,
-		 a->s.head_dim);
+	snprintf(name, sizeof(name), "decode %ld x %ld, heads %ld/%ld of %ld", a->nseq, context,
+		 a->s.heads, a->s.kv_heads, a->s.head_dim);
 	measure(&(struct job){ name, run_decode, a, 0, (double)(a->nseq * pages * bytes), a->t });
 	free(a->row);
 	free(page);
@@ -316,19 +328,33 @@ static void attention(long heads, long kv_heads, long d, enum dtype t)
 	static const long one[] = { 0, 2048 }, four[] = { 0, 512, 1024, 1536, 2048 };
 	long n = 2048 * heads * d, nk = 2048 * kv_heads * d;
 	struct attention a = {
-		{ heads, kv_heads, d, 0.125f }, t, numbers(n, t), numbers(nk, t), numbers(nk, t), numbers(n, t), numbers(n, t),
-		numbers(nk, t), numbers(nk, t), big_alloc((size_t)(2048 * heads) * 4, "lse"), one, 1, NULL,
+		{ heads, kv_heads, d, 0.125f },
+		t,
+		numbers(n, t),
+		numbers(nk, t),
+		numbers(nk, t),
+		numbers(n, t),
+		numbers(n, t),
+		numbers(nk, t),
+		numbers(nk, t),
+		big_alloc((size_t)(2048 * heads) * 4, "lse"),
+		one,
+		1,
+		NULL,
 	};
 	char name[100];
 
 	for (int i = 0; i < 2; i++) {
-		double pairs = i ? 4 * 512.0 * 513 / 2 : 2048.0 * 2049 / 2, flops = 4 * pairs * (double)(heads * d);
+		double pairs = i ? 4 * 512.0 * 513 / 2 : 2048.0 * 2049 / 2,
+		       flops = 4 * pairs * (double)(heads * d);
 
 		a.cu = i ? four : one;
 		a.nseq = i ? 4 : 1;
-		snprintf(name, sizeof(name), "attention %ld x %d, heads %ld/%ld of %ld", a.nseq, i ? 512 : 2048, heads, kv_heads, d);
+		snprintf(name, sizeof(name), "attention %ld x %d, heads %ld/%ld of %ld", a.nseq,
+			 i ? 512 : 2048, heads, kv_heads, d);
 		measure(&(struct job){ name, run_attention, &a, flops, 0, t });
-		snprintf(name, sizeof(name), "backward  %ld x %d (as 2.5 forwards)", a.nseq, i ? 512 : 2048);
+		snprintf(name, sizeof(name), "backward  %ld x %d (as 2.5 forwards)", a.nseq,
+			 i ? 512 : 2048);
 		measure(&(struct job){ name, run_attention_bwd, &a, 2.5 * flops, 0, t });
 	}
 	a.nseq = 32;
@@ -353,8 +379,10 @@ int main(int argc, char **argv)
 	for (int i = 1; i >= 0; i--) {
 		enum dtype t = i ? DTYPE_BF16 : DTYPE_F32;
 
-		printf("%s %s, %d threads: peak %.0f GF/s, reading %.1f GB/s\n%-44s   median     best       of peak\n", isa_name(),
-		       dtype_name(t), pool_threads(), peak(t) / 1e9, bandwidth() / 1e9, "");
+		printf("%s %s, %d threads: peak %.0f GF/s, reading %.1f GB/s\n%-44s   median     "
+		       "best       of peak\n",
+		       isa_name(), dtype_name(t), pool_threads(), peak(t) / 1e9, bandwidth() / 1e9,
+		       "");
 		linear(576, 576, 8, t);
 		linear(1536, 576, 1, t);
 		linear(576, 1536, 8, t);

@@ -8,7 +8,7 @@
 
 #define EACH(v, list) for (size_t v##_ = 0; v##_ < sizeof(list) / sizeof(*(list)); v##_++)
 
-struct data {                   /* numbers of type t, and the same as doubles */
+struct data { /* numbers of type t, and the same as doubles */
 	enum dtype t;
 	void *p;
 	double *d;
@@ -35,7 +35,8 @@ static void put(struct data *x, long i, float f)
 
 static struct data data(enum dtype t, long n)
 {
-	struct data x = { t, xmalloc((size_t)n * dtype_size(t)), xmalloc((size_t)n * sizeof(double)) };
+	struct data x = { t, xmalloc((size_t)n * dtype_size(t)),
+			  xmalloc((size_t)n * sizeof(double)) };
 
 	for (long i = 0; i < n; i++)
 		put(&x, i, any());
@@ -71,7 +72,7 @@ struct trial {
 	struct attention_shape s;
 	enum dtype t;
 	const long *cu;
-	long nseq, rows, nq, nk;        /* nq, nk: elements of q and of k */
+	long nseq, rows, nq, nk; /* nq, nk: elements of q and of k */
 	struct data q, k, v, dout;
 	double *out, *lse, *dq, *dk, *dv;
 };
@@ -115,12 +116,18 @@ static void formula_row(struct trial *c, double *p, long first, long i, long h)
 	}
 }
 
-static struct trial trial(enum dtype t, long heads, long kv_heads, long d, const long *cu, long nseq)
+static struct trial trial(enum dtype t, long heads, long kv_heads, long d, const long *cu,
+			  long nseq)
 {
 	long rows = cu[nseq], nq = rows * heads * d, nk = rows * kv_heads * d;
 	struct trial c = {
-		.s = { heads, kv_heads, d, (float)(1 / sqrt((double)d)) }, .t = t, .cu = cu, .nseq = nseq,
-		.rows = rows, .nq = nq, .nk = nk,
+		.s = { heads, kv_heads, d, (float)(1 / sqrt((double)d)) },
+		.t = t,
+		.cu = cu,
+		.nseq = nseq,
+		.rows = rows,
+		.nq = nq,
+		.nk = nk,
 	};
 	double *p = xmalloc((size_t)rows * sizeof(double));
 
@@ -191,7 +198,8 @@ static void cache_drop(struct cache *m)
 	free(m->memory);
 }
 
-/* All rows by way of the cache: sequence after sequence in pieces of `piece`, each put and then asked. */
+/* All rows by way of the cache: sequence after sequence in pieces of `piece`, each put and then
+ * asked. */
 static void in_pieces(const struct trial *c, char *out, long piece)
 {
 	size_t size = dtype_size(c->t), q = (size_t)(c->s.heads * c->s.head_dim) * size;
@@ -201,13 +209,16 @@ static void in_pieces(const struct trial *c, char *out, long piece)
 	for (long s = 0; s < c->nseq; s++)
 		for (long i = c->cu[s], n; i < c->cu[s + 1]; i += n) {
 			n = c->cu[s + 1] - i < piece ? c->cu[s + 1] - i : piece;
-			kv_put_cpu(m.row + i, (char *)c->k.p + (size_t)i * k, (char *)c->v.p + (size_t)i * k, n, &c->s, c->t);
-			attention_cached_cpu(out + (size_t)i * q, (char *)c->q.p + (size_t)i * q, m.row + i, n, &c->s, c->t);
+			kv_put_cpu(m.row + i, (char *)c->k.p + (size_t)i * k,
+				   (char *)c->v.p + (size_t)i * k, n, &c->s, c->t);
+			attention_cached_cpu(out + (size_t)i * q, (char *)c->q.p + (size_t)i * q,
+					     m.row + i, n, &c->s, c->t);
 		}
 	cache_drop(&m);
 }
 
-/* The last rows of all sequences in one batch, whose order is turned round, as a decoder has them. */
+/* The last rows of all sequences in one batch, whose order is turned round, as a decoder has
+ * them. */
 static long last_rows_differ(const struct trial *c, const char *want)
 {
 	size_t q = (size_t)(c->s.heads * c->s.head_dim) * dtype_size(c->t);
@@ -225,7 +236,8 @@ static long last_rows_differ(const struct trial *c, const char *want)
 	}
 	attention_cached_cpu(out, in, row, c->nseq, &c->s, c->t);
 	for (long s = 0; s < c->nseq; s++)
-		differ += !!memcmp(out + (size_t)s * q, want + (size_t)(c->cu[c->nseq - s] - 1) * q, q);
+		differ += !!memcmp(out + (size_t)s * q, want + (size_t)(c->cu[c->nseq - s] - 1) * q,
+				   q);
 	cache_drop(&m);
 	free(row);
 	free(in);
@@ -245,8 +257,8 @@ static long alone_differ(const struct trial *c, const char *want)
 		long n = c->cu[s + 1] - c->cu[s], cu[2] = { 0, n };
 		size_t at = (size_t)c->cu[s];
 
-		attention_fwd_cpu(out, NULL, (char *)c->q.p + at * q, (char *)c->k.p + at * k, (char *)c->v.p + at * k, cu, 1,
-				  &c->s, c->t);
+		attention_fwd_cpu(out, NULL, (char *)c->q.p + at * q, (char *)c->k.p + at * k,
+				  (char *)c->v.p + at * k, cu, 1, &c->s, c->t);
 		differ += !!memcmp(out, want + at * q, (size_t)n * q);
 	}
 	free(out);
@@ -272,7 +284,8 @@ static long leaks(const struct trial *c, const char *want)
 	for (long s = 0; s < c->nseq; s++)
 		for (long i = c->cu[s] * q; i < c->cu[s + 1] * q; i++)
 			if (i < (c->cu[s + 1] - 1) * q)
-				differ += !!memcmp(out + (size_t)i * size, want + (size_t)i * size, size);
+				differ += !!memcmp(out + (size_t)i * size, want + (size_t)i * size,
+						   size);
 			else
 				differ += !isnan(value(out, c->t, i));
 	drop(&kn);
@@ -292,7 +305,8 @@ static void forward(const struct trial *c, char *out, float *lse, const char *na
 	attention_fwd_cpu(out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq, &c->s, c->t);
 	is_num(distance(out, c->t, c->out, c->nq), 0, bound, "%s: out is the formula", name);
 	is_num(distance(lse, DTYPE_F32, c->lse, c->rows * c->s.heads), 0, 1e-5, "%s: lse", name);
-	EACH(p, pieces) {
+	EACH(p, pieces)
+	{
 		in_pieces(c, again, pieces[p_]);
 		differ += !!memcmp(out, again, bytes);
 	}
@@ -311,17 +325,21 @@ static void backward(const struct trial *c, const char *out, const float *lse, c
 {
 	double bound = c->t == DTYPE_BF16 ? 8e-3 : 1e-5;
 	size_t size = dtype_size(c->t);
-	char *g = xmalloc(2 * (size_t)(c->nq + 2 * c->nk) * size), *dk = g + (size_t)c->nq * size, *dv = dk + (size_t)c->nk * size;
+	char *g = xmalloc(2 * (size_t)(c->nq + 2 * c->nk) * size), *dk = g + (size_t)c->nq * size,
+	     *dv = dk + (size_t)c->nk * size;
 	char *h = dv + (size_t)c->nk * size;
 
-	attention_bwd_cpu(g, dk, dv, c->dout.p, out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq, &c->s, c->t);
+	attention_bwd_cpu(g, dk, dv, c->dout.p, out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq,
+			  &c->s, c->t);
 	is_num(distance(g, c->t, c->dq, c->nq), 0, bound, "%s: dq is the formula", name);
 	is_num(distance(dk, c->t, c->dk, c->nk), 0, bound, "%s: dk", name);
 	is_num(distance(dv, c->t, c->dv, c->nk), 0, bound, "%s: dv", name);
 	pool_start(1);
-	attention_bwd_cpu(h, h + (dk - g), h + (dv - g), c->dout.p, out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq, &c->s, c->t);
+	attention_bwd_cpu(h, h + (dk - g), h + (dv - g), c->dout.p, out, lse, c->q.p, c->k.p,
+			  c->v.p, c->cu, c->nseq, &c->s, c->t);
 	pool_start(2);
-	ok(!memcmp(g, h, (size_t)(c->nq + 2 * c->nk) * size), "%s: gradients have the same bits with one thread", name);
+	ok(!memcmp(g, h, (size_t)(c->nq + 2 * c->nk) * size),
+	   "%s: gradients have the same bits with one thread", name);
 	free(g);
 }
 
@@ -331,7 +349,8 @@ static void check(enum dtype t, long heads, long kv_heads, long d, const long *c
 	char *out = xmalloc((size_t)c.nq * dtype_size(t)), name[100];
 	float *lse = xmalloc((size_t)(c.rows * heads) * 4);
 
-	snprintf(name, sizeof(name), "%s %s, %ld/%ld heads of %ld, %ld rows", isa_name(), dtype_name(t), heads, kv_heads, d, c.rows);
+	snprintf(name, sizeof(name), "%s %s, %ld/%ld heads of %ld, %ld rows", isa_name(),
+		 dtype_name(t), heads, kv_heads, d, c.rows);
 	forward(&c, out, lse, name);
 	backward(&c, out, lse, name);
 	free(out);
@@ -339,7 +358,8 @@ static void check(enum dtype t, long heads, long kv_heads, long d, const long *c
 	trial_drop(&c);
 }
 
-static double loss(const float *x, const double *dout, const long *cu, const struct attention_shape *s, long n, long nk)
+static double loss(const float *x, const double *dout, const long *cu,
+		   const struct attention_shape *s, long n, long nk)
 {
 	float *out = xmalloc((size_t)n * 4);
 	double sum = 0;
@@ -362,7 +382,8 @@ static void differences(void)
 	double worst = 0;
 
 	attention_fwd_cpu(out, lse, v, v + N, v + N + NK, cu, 1, &s, DTYPE_F32);
-	attention_bwd_cpu(g, g + N, g + N + NK, dout.p, out, lse, v, v + N, v + N + NK, cu, 1, &s, DTYPE_F32);
+	attention_bwd_cpu(g, g + N, g + N + NK, dout.p, out, lse, v, v + N, v + N + NK, cu, 1, &s,
+			  DTYPE_F32);
 	for (long i = 0; i < N + 2 * NK; i++) {
 		float was = v[i];
 		double up, down;
@@ -405,7 +426,8 @@ int main(void)
 	struct err e = ERR_INIT;
 
 	pool_start(2);
-	EACH(i, isa) {
+	EACH(i, isa)
+	{
 		if (isa_choose(isa[i_], &e))
 			skip("not in this CPU", "%s", isa[i_]);
 		else

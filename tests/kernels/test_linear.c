@@ -35,7 +35,8 @@ static void put(struct data *x, long i, float f)
 
 static struct data data(enum dtype t, long n)
 {
-	struct data x = { t, n, xmalloc((size_t)n * dtype_size(t)), xmalloc((size_t)n * sizeof(double)) };
+	struct data x = { t, n, xmalloc((size_t)n * dtype_size(t)),
+			  xmalloc((size_t)n * sizeof(double)) };
 
 	for (long i = 0; i < n; i++)
 		put(&x, i, any());
@@ -53,8 +54,8 @@ static double value(const void *p, enum dtype t, long i)
 	return t == DTYPE_BF16 ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-/* |got - want| / |want|, as vectors; a result of `terms` products of such numbers has a norm of sqrt(terms) / 3,
- * and where chance made it smaller, it is measured by that. */
+/* |got - want| / |want|, as vectors; a result of `terms` products of such numbers has a norm of
+ * sqrt(terms) / 3, and where chance made it smaller, it is measured by that. */
 static double distance(const void *got, enum dtype t, const double *want, long n, long terms)
 {
 	double off = 0, all = 0;
@@ -92,7 +93,8 @@ static void worse(double *w, double d)
 		*w = d;
 }
 
-static void forward(struct worst *worst, const struct matrix *w, const struct data *x, const struct data *wd, const struct data *b)
+static void forward(struct worst *worst, const struct matrix *w, const struct data *x,
+		    const struct data *wd, const struct data *b)
 {
 	long n = w->n, k = w->k;
 	size_t size = dtype_size(w->t);
@@ -109,12 +111,14 @@ static void forward(struct worst *worst, const struct matrix *w, const struct da
 			want[i * n + o] = s;
 		}
 	linear_fwd_cpu(all, w->t, x->p, w, b->p, MOST_M);
-	EACH(m, some_m) {
+	EACH(m, some_m)
+	{
 		long m = some_m[m_], from = MOST_M - m;
 
 		linear_fwd_cpu(y, w->t, (char *)x->p + (size_t)(from * k) * size, w, b->p, m);
 		worse(&worst->fwd, distance(y, w->t, want + from * n, m * n, k) / limit(w->t));
-		worst->rows_differ += !!memcmp(y, all + (size_t)(from * n) * size, (size_t)(m * n) * size);
+		worst->rows_differ +=
+			!!memcmp(y, all + (size_t)(from * n) * size, (size_t)(m * n) * size);
 		linear_fwd_cpu(z, DTYPE_F32, x->p, w, b->p, m);
 		worse(&worst->logits, distance(z, DTYPE_F32, want, m * n, k) / 1e-5);
 		worst->cases++;
@@ -125,7 +129,8 @@ static void forward(struct worst *worst, const struct matrix *w, const struct da
 	free(z);
 }
 
-static void backward(struct worst *worst, const struct matrix *w, const struct data *x, const struct data *wd, const struct data *dy)
+static void backward(struct worst *worst, const struct matrix *w, const struct data *x,
+		     const struct data *wd, const struct data *dy)
 {
 	long n = w->n, k = w->k;
 	size_t size = dtype_size(w->t);
@@ -133,7 +138,8 @@ static void backward(struct worst *worst, const struct matrix *w, const struct d
 	char *dx = xmalloc((size_t)(MOST_M * k) * size);
 	float *dw = xmalloc((size_t)(n * k + n) * 4), *db = dw + n * k;
 
-	EACH(m, some_m) {
+	EACH(m, some_m)
+	{
 		long m = some_m[m_];
 
 		for (long i = 0; i < m; i++)
@@ -172,11 +178,14 @@ static void formula(enum dtype t)
 {
 	struct worst worst = { 0 };
 
-	EACH(n, some_n) EACH(k, some_k) {
+	EACH(n, some_n) EACH(k, some_k)
+	{
 		long n = some_n[n_], k = some_k[k_];
-		struct data x = data(t, MOST_M * k), w = data(t, n * k), b = data(t, n), dy = data(t, MOST_M * n);
+		struct data x = data(t, MOST_M * k), w = data(t, n * k), b = data(t, n),
+			    dy = data(t, MOST_M * n);
 
-		EACH(c, some_chunks) {
+		EACH(c, some_chunks)
+		{
 			struct matrix m;
 
 			if (k % some_chunks[c_])
@@ -193,14 +202,17 @@ static void formula(enum dtype t)
 		drop(&b);
 		drop(&dy);
 	}
-	ok(worst.fwd < 1, "%s %s: y is the formula (%.2g of the bound)", isa_name(), dtype_name(t), worst.fwd);
-	ok(worst.logits < 1, "%s %s: y in fp32 too (%.2g)", isa_name(), dtype_name(t), worst.logits);
+	ok(worst.fwd < 1, "%s %s: y is the formula (%.2g of the bound)", isa_name(), dtype_name(t),
+	   worst.fwd);
+	ok(worst.logits < 1, "%s %s: y in fp32 too (%.2g)", isa_name(), dtype_name(t),
+	   worst.logits);
 	ok(worst.dx < 1, "%s %s: dx (%.2g)", isa_name(), dtype_name(t), worst.dx);
 	ok(worst.dx_add < 1, "%s %s: dx, added (%.2g)", isa_name(), dtype_name(t), worst.dx_add);
 	ok(worst.dw < 1, "%s %s: dw, continued (%.2g)", isa_name(), dtype_name(t), worst.dw);
 	ok(worst.db < 1, "%s %s: dbias (%.2g)", isa_name(), dtype_name(t), worst.db);
-	ok(!worst.rows_differ, "%s %s: a row has the same bits among any number of rows (%ld cases)", isa_name(), dtype_name(t),
-	   worst.cases);
+	ok(!worst.rows_differ,
+	   "%s %s: a row has the same bits among any number of rows (%ld cases)", isa_name(),
+	   dtype_name(t), worst.cases);
 }
 
 /* The chunks' sums joined by tree_join() of sums made one chunk at a time. */
@@ -216,9 +228,11 @@ static void chunks_are_the_tree(enum dtype t, long chunks)
 
 	for (long c = 0; c < chunks; c++) {
 		for (long i = 0; i < M; i++)
-			memcpy(xc + (size_t)(i * EACH_K) * size, (char *)x.p + (size_t)(i * k + c * EACH_K) * size, EACH_K * size);
+			memcpy(xc + (size_t)(i * EACH_K) * size,
+			       (char *)x.p + (size_t)(i * k + c * EACH_K) * size, EACH_K * size);
 		for (long i = 0; i < N; i++)
-			memcpy(wc + (size_t)(i * EACH_K) * size, (char *)w.p + (size_t)(i * k + c * EACH_K) * size, EACH_K * size);
+			memcpy(wc + (size_t)(i * EACH_K) * size,
+			       (char *)w.p + (size_t)(i * k + c * EACH_K) * size, EACH_K * size);
 		matrix_init_cpu(&m, t, N, EACH_K, 1, false);
 		matrix_load_cpu(&m, wc);
 		linear_fwd_cpu(part + c * M * N, DTYPE_F32, xc, &m, NULL, M);
@@ -257,19 +271,25 @@ static void invariance(enum dtype t)
 		linear_dx_cpu(dx + (size_t)(threads - 1) * M * K * size, dy.p, &m, M, false);
 		linear_dw_cpu(dw + (threads - 1) * N * K, NULL, dy.p, x.p, M, N, K, t);
 	}
-	ok(!memcmp(y, y + M * N * size, M * N * size), "%s %s: y of one thread and two", isa_name(), dtype_name(t));
-	ok(!memcmp(dx, dx + M * K * size, M * K * size), "%s %s: dx of one thread and two", isa_name(), dtype_name(t));
-	ok(!memcmp(dw, dw + N * K, N * K * 4), "%s %s: dw of one thread and two", isa_name(), dtype_name(t));
+	ok(!memcmp(y, y + M * N * size, M * N * size), "%s %s: y of one thread and two", isa_name(),
+	   dtype_name(t));
+	ok(!memcmp(dx, dx + M * K * size, M * K * size), "%s %s: dx of one thread and two",
+	   isa_name(), dtype_name(t));
+	ok(!memcmp(dw, dw + N * K, N * K * 4), "%s %s: dw of one thread and two", isa_name(),
+	   dtype_name(t));
 	linear_dw_cpu(dw + 2 * N * K, NULL, dy.p, x.p, CUT, N, K, t);
-	linear_dw_cpu(dw + 2 * N * K, NULL, (char *)dy.p + CUT * N * size, (char *)x.p + CUT * K * size, M - CUT, N, K, t);
-	ok(!memcmp(dw, dw + 2 * N * K, N * K * 4), "%s %s: dw of micro-batches is dw of the whole", isa_name(), dtype_name(t));
+	linear_dw_cpu(dw + 2 * N * K, NULL, (char *)dy.p + CUT * N * size,
+		      (char *)x.p + CUT * K * size, M - CUT, N, K, t);
+	ok(!memcmp(dw, dw + 2 * N * K, N * K * 4), "%s %s: dw of micro-batches is dw of the whole",
+	   isa_name(), dtype_name(t));
 
 	for (long i = 0; i < K; i++)
 		put(&x, BAD * K + i, NAN);
 	linear_fwd_cpu(y, t, x.p, &m, NULL, M);
 	for (long i = 0; i < M; i++)
 		for (long o = 0; o < N; o++) {
-			double got = value(y, t, i * N + o), was = value(y + M * N * size, t, i * N + o);
+			double got = value(y, t, i * N + o),
+			       was = value(y + M * N * size, t, i * N + o);
 
 			differ += i == BAD ? !isnan(got) : got != was;
 		}
@@ -288,8 +308,10 @@ int main(void)
 	static const char *const isa[] = { "portable", "avx2", "avx512", "avx512bf16" };
 	struct err e = ERR_INIT;
 
-	ok(isa_choose("sse9", &e) == -1 && e.code == EX_USAGE, "an unknown instruction set is refused");
-	EACH(i, isa) {
+	ok(isa_choose("sse9", &e) == -1 && e.code == EX_USAGE,
+	   "an unknown instruction set is refused");
+	EACH(i, isa)
+	{
 		if (isa_choose(isa[i_], &e)) {
 			ok(e.code == EX_UNAVAILABLE, "%s", e.msg);
 			skip("not in this CPU", "%s", isa[i_]);
