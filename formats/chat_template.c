@@ -201,6 +201,7 @@ static int render(const struct chat_template *t, const struct chat_render *c, st
 	int rc;
 
 	e->code = 0;
+	jwork_reset();
 	rc = set_context(&r, c) || jinja_run(&r, t->root, &top) < 0 ? -1 : 0;
 	arena_release(&r.arena);
 	return rc;

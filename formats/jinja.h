@@ -104,6 +104,10 @@ enum {
 
 int jfail(struct jrender *r, const char *fmt, ...) PRINTF(2, 3); /* "FILE:LINE: ..."; -1 */
 int jstep(struct jrender *r, long n) MUST_CHECK;
+/* Work where no error can be returned: counted per thread, 16 to a step, and charged by the next
+ * jstep().  False once that is going to fail: then stop, with whatever result. */
+bool jwork(size_t n);
+void jwork_reset(void);         /* before a rendering */
 /* Memory for values; NULL with the error set over the bound. */
 void *jalloc(struct jrender *r, size_t n, size_t size);
 

@@ -82,7 +82,7 @@ static int cmp_numbers(const struct jvalue *a, const struct jvalue *b)
 /* Values that are nested deeper than a template can be (made by a loop) differ from all others. */
 static bool eq(const struct jvalue *a, const struct jvalue *b, int depth)
 {
-	if (depth > JINJA_DEPTH)
+	if (depth > JINJA_DEPTH || !jwork(1 + (a->type == V_STR ? a->n / 64 : 0)))
 		return false;
 	if (jv_number(a) && jv_number(b))
 		return cmp_numbers(a, b) == 0;

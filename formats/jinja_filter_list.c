@@ -43,7 +43,7 @@ static int sort_key(struct jrender *r, const struct jvalue *v, const struct jval
 	return s.type == V_STR && !cased ? jtext_case(r, &s, CASE_LOWER, out) : 0;
 }
 
-/* All the keys that sort(attribute="a,b") names, as a list: equal ones are never asked for order. */
+/* All keys that sort(attribute="a,b") names, as a list: equal ones are never asked for order. */
 static int sort_keys(struct jrender *r, const struct jvalue *v, const struct jvalue *attribute,
 		     bool cased, struct jvalue *out)
 {

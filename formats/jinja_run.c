@@ -237,7 +237,9 @@ static int run_list(struct jrender *r, struct jnode *const *list, long n, struct
 
 int jinja_run(struct jrender *r, const struct jnode *root, struct jscope *s)
 {
-	return run_list(r, root->list, root->n, s);
+	int rc = run_list(r, root->list, root->n, s);
+
+	return jstep(r, 0) ? -1 : rc;
 }
 
 int jinja_macro_call(struct jrender *r, struct jmacro *m, const struct jargs *a, struct jvalue *out)

@@ -48,6 +48,8 @@ static bool in_set(const struct jvalue *chars, int32_t c)
 
 	if (!chars)
 		return uni_space(c);
+	if (!jwork(chars->n))
+		return false;
 	for (size_t i = 0; i < chars->n; i += jinja_utf8_get(chars->s + i, chars->n - i, &d)) {
 		jinja_utf8_get(chars->s + i, chars->n - i, &d);
 		if (d == c)
@@ -90,6 +92,8 @@ long jtext_find(const struct jvalue *s, const struct jvalue *what, bool last)
 	if (!last)
 		return (p = memmem(s->s, s->n, what->s, what->n)) ? p - s->s : -1;
 	for (size_t i = s->n - what->n + 1; i-- > 0;) {
+		if (!jwork(1 + what->n / 16))
+			break;
 		if (!memcmp(s->s + i, what->s, what->n))
 			return (long)i;
 	}

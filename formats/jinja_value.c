@@ -19,9 +19,23 @@ int jfail(struct jrender *r, const char *fmt, ...)
 	return err_set(r->e, EX_DATAERR, "%s:%d: %s", r->file, r->line, what);
 }
 
+static _Thread_local size_t work;
+
+bool jwork(size_t n)
+{
+	work += n;
+	return work <= 16 * (size_t)JINJA_STEPS;
+}
+
+void jwork_reset(void)
+{
+	work = 0;
+}
+
 int jstep(struct jrender *r, long n)
 {
-	r->steps += n;
+	r->steps += n + (long)(work / 16);
+	work %= 16;
 	return r->steps > JINJA_STEPS ? jfail(r, "more than %d steps", JINJA_STEPS) : 0;
 }
 

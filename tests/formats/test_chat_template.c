@@ -364,6 +364,9 @@ static void test_bounds(void)
 	fails("values",
 	      "{% set ns = namespace(x='a' * 1000000) %}{% for i in range(100000) %}{% set ns.x = ns.x + 'b' %}{% endfor %}",
 	      "t:1: more than 256 MiB of values");
+	fails("comparing what doubles 60 times",
+	      "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+	      "t:1: more than 5000000 steps");
 	fails("recursion", "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
 	      "t:1: nested too deep");
 	fails("a value within itself", "{% set l = [1] %}{% set x = l.append(l) %}{{ l }}",
