@@ -86,6 +86,8 @@ static void open_source(struct source *s, const char *path, enum dtype dtype)
 		source_chat_template(s, o.chat_template);
 	if (s->tokenizer)
 		check_vocabulary(s->tokenizer, &s->config);
+	else if (!o.tokenizer)
+		log_warn("%s: no tokenizer; the checkpoint works with token ids only", s->path);
 }
 
 static struct checkpoint_writer *create(const struct source *s, const struct planned *p, long n, int argc, char **argv)

@@ -383,6 +383,147 @@ static void test_gguf(void)
 	   "widened and narrowed without loss");
 }
 
+/* What the checkpoint's template makes of one message "hi". */
+static char *rendered(const char *ckpt)
+{
+	struct chat_render r = { 0 };
+	struct chat_template *t;
+	struct checkpoint c;
+	struct json_doc d;
+	struct blob b = { 0 };
+	struct str text = { 0 };
+	struct err e = ERR_INIT;
+
+	load_checkpoint(&c, ckpt);
+	if (checkpoint_read_tokenizer(&b, &c, &e) || json_parse(&d, "[{\"content\": \"hi\"}]", 19, "", 1, &e))
+		die_err(&e);
+	r.messages = &d.root;
+	for (int i = 0; i < b.n; i++) {
+		if (strcmp(b.part[i].name, "chat_template"))
+			continue;
+		if (chat_template_parse(&t, b.part[i].data, b.part[i].bytes, ckpt, &e) ||
+		    chat_template_render(t, &r, &text, NULL, NULL, &e))
+			die_err(&e);
+		chat_template_free(t);
+	}
+	str_add(&text, "", 0);
+	blob_release(&b);
+	checkpoint_close(&c);
+	return text.s;
+}
+
+/* Import a folder with these templates; the checkpoint. */
+static char *import_template(const char *name, const char *config, const char *jinja, const char *option)
+{
+	struct folder f;
+	struct err e = ERR_INIT;
+	char *dir;
+
+	folder_load(&f, data_dir("llama"));
+	dir = folder_write(&f, name);
+	if (file_copy("tests/data/hf-tiny-llama/tokenizer.json", path_join(dir, "tokenizer.json"), &e) ||
+	    file_write(path_join(dir, "tokenizer_config.json"), config, strlen(config), &e) ||
+	    (jinja && file_write(path_join(dir, "chat_template.jinja"), jinja, strlen(jinja), &e)))
+		die_err(&e);
+	if (tool_run("import-weights %s -o %s.ckpt %s", dir, dir, option))
+		die(EX_SOFTWARE, "%s", tool_err.s);
+	return xasprintf("%s.ckpt", dir);
+}
+
+static char *with_template(const char *name, const char *config, const char *jinja, const char *option)
+{
+	return rendered(import_template(name, config, jinja, option));
+}
+
+static void test_templates(void)
+{
+	static const char string[] = "{\"chat_template\": \"S{{ messages[0].content }}\"}";
+	static const char list[] = "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"T\"},"
+				   " {\"name\": \"default\", \"template\": \"D{{ messages[0].content }}\"}]}";
+
+	is_str(with_template("t1", string, NULL, ""), "Shi", "the template of tokenizer_config.json");
+	is_str(with_template("t2", list, NULL, ""), "Dhi", "of several, the default one");
+	is_str(with_template("t3", string, "J{{ messages[0].content }}", ""), "Jhi", "chat_template.jinja goes first");
+	is_str(with_template("t4", "{}", NULL, ""), "", "none");
+	is_str(with_template("t5", string, NULL, "--chat-template none"), "", "none, as asked");
+	is_str(with_template("t6", string, "J", "--chat-template plain"), "hi", "another one, as asked");
+	import_template("t7", "{}", "{% broken", "");
+	ok(said("chat template:1: "), "one that cannot be read is warned of");
+}
+
+static void check_answer(struct checkpoint *c, struct model *m, const struct tokenizer *t, const struct chat_template *chat,
+			 const struct json *r)
+{
+	const struct json *want = json_get(r, "ids"), *logit = json_get(r, "logits"), *question = json_get(r, "question");
+	struct json_out messages = { 0 };
+	struct token_list ids = { 0 };
+	struct json_doc d;
+	struct str text = { 0 };
+	struct err e = ERR_INIT;
+	struct pass *p;
+	double worst = 0, largest = strtod(json_get(r, "largest")->text, NULL);
+	long vocab = m->table.config.vocab, cu[2] = { 0 }, top = 0;
+	float *z = xcalloc((size_t)vocab, sizeof(*z));
+	bool same;
+
+	json_begin(&messages, '[');
+	json_begin(&messages, '{');
+	json_add_str(&messages, "role", "user");
+	json_add_str(&messages, "content", question->text);
+	json_end(&messages);
+	json_end(&messages);
+	if (json_parse(&d, messages.s.s, messages.s.len, c->dir, 1, &e) ||
+	    chat_template_render(chat, &(struct chat_render){ .messages = &d.root, .add_generation_prompt = true }, &text, NULL, NULL, &e) ||
+	    tokenizer_encode(t, text.s, text.len, 0, &ids, &e))
+		die_err(&e);
+	is_str(text.s, json_get(r, "text")->text, "the text");
+	same = ids.n == (long)want->n;
+	for (long i = 0; same && i < ids.n; i++)
+		same = ids.id[i] == atoi(want->item[i].text);
+	ok(same, "the ids");
+	cu[1] = ids.n;
+	p = pass_new(m, ids.n, false, false);
+	pass_forward(p, &(struct batch){ ids.n, ids.id, 1, cu });
+	pass_logits(p, z, ids.n - 1, 1);
+	for (long i = 0; i < vocab; i++)
+		top = z[i] > z[top] ? i : top;
+	for (size_t i = 0; i < logit->n; i++)
+		worst = fmax(worst, fabs(strtod(logit->member[i].value.text, NULL) - (double)z[atol(logit->member[i].key)]));
+	ok(worst <= 1e-5 * largest && top == atol(json_get(r, "top")->text), "the logits (%.1e of %.2f)", worst, largest);
+	pass_free(p);
+	free(z);
+}
+
+/* A real model: from GGUF, what transformers' own reader of GGUF gives (record_smollm2.py). */
+static void test_smollm2(void)
+{
+	const char *gguf = getenv("CAIRN_SMOLLM2_GGUF");
+	struct chat_template *chat = NULL;
+	struct tokenizer *t;
+	struct checkpoint c;
+	struct json_doc d;
+	struct model m;
+	struct blob b = { 0 };
+	struct err e = ERR_INIT;
+
+	if (!gguf) {
+		skip("CAIRN_SMOLLM2_GGUF is not set", "SmolLM2 from GGUF against transformers");
+		return;
+	}
+	ok(!tool_run("import-weights %s -o %s", gguf, at("smol.ckpt")), "SmolLM2 from GGUF");
+	load_checkpoint(&c, at("smol.ckpt"));
+	load_model(&m, &c, ops_find("cpu", NULL, &e), DTYPE_F32, 0, 0);
+	t = load_tokenizer(&c);
+	if (json_read(&d, "tests/data/smollm2.json", 0, &e) || checkpoint_read_tokenizer(&b, &c, &e))
+		die_err(&e);
+	for (int i = 0; i < b.n; i++)
+		if (!strcmp(b.part[i].name, "chat_template") && chat_template_parse(&chat, b.part[i].data, b.part[i].bytes, c.dir, &e))
+			die_err(&e);
+	for (size_t i = 0; i < d.root.n; i++)
+		check_answer(&c, &m, t, chat, &d.root.item[i]);
+	model_release(&m);
+}
+
 int main(void)
 {
 	struct err e = ERR_INIT;
@@ -399,5 +540,7 @@ int main(void)
 	test_types();
 	test_fp8();
 	test_gguf();
+	test_templates();
+	test_smollm2();
 	return done();
 }

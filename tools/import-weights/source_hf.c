@@ -43,7 +43,17 @@ static void read_blocks(struct source *s, const struct json_doc *d, const struct
 	s->dequantised = true;
 }
 
-/* The config of the model as it will be stored: of unquantised weights. */
+static void parse_config(struct source *s, const struct str *text, const char *path)
+{
+	struct json_doc d;
+	struct err e = ERR_INIT;
+
+	if (json_parse(&d, text->s ? text->s : "", text->len, path, 1, &e) || model_config_from_json(&s->config, &d, &e))
+		die_err(&e);
+	json_release(&d);
+}
+
+/* hf/config.json is that of the model as it will be stored: its type, and nothing quantised. */
 static void read_config(struct source *s, const char *path, enum dtype dtype)
 {
 	struct str text = { 0 }, edited = { 0 };
@@ -59,14 +69,15 @@ static void read_config(struct source *s, const char *path, enum dtype dtype)
 	if (json_is(q, JSON_OBJECT))
 		read_blocks(s, &d, q);
 	json_release(&d);
+	if (!s->dequantised)
+		parse_config(s, &text, path);
 	if (dtype != DTYPE_NONE || s->dequantised)
 		config_edit_dtype(&edited, text.s, text.len, path, dtype != DTYPE_NONE ? dtype : DTYPE_BF16, s->dequantised);
 	else
 		str_add(&edited, text.s, text.len);
 	str_release(&text);
-	if (json_parse(&d, edited.s, edited.len, path, 1, &e) || model_config_from_json(&s->config, &d, &e))
-		die_err(&e);
-	json_release(&d);
+	if (s->dequantised)
+		parse_config(s, &edited, path);
 	source_put_side(s, "config.json", &edited);
 }
 

@@ -1,9 +1,8 @@
 #include "tools/import-weights/source.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #include "libcommon/file.h"
-#include "tools/shared/config_edit.h"
 
 /* What the config leaves out and the tokenizer knows: a family's usual ids would be wrong for another vocabulary. */
 static void take_ids(struct model_config *c, const struct json *o, const struct tokenizer *t)
@@ -25,33 +24,40 @@ static void take_ids(struct model_config *c, const struct json *o, const struct 
 		c->eos[c->neos++] = eos[i];
 }
 
-/* vocab_size may be left to the tokenizer. */
+/* vocab_size may be left to the tokenizer: it is put in on the first line, so that errors still name the right one. */
+static void complete(struct str *text, const struct json *given, const struct tokenizer *t)
+{
+	char *brace = memchr(text->s, '{', text->len);
+	struct str full = { 0 };
+
+	if (!t || !given->n || json_get(given, "vocab_size") || json_get(given, "text_config"))
+		return;
+	str_add(&full, text->s, (size_t)(brace + 1 - text->s));
+	str_printf(&full, "\"vocab_size\": %ld,", tokenizer_size(t));
+	str_add(&full, brace + 1, text->len - (size_t)(brace + 1 - text->s));
+	str_release(text);
+	*text = full;
+}
+
 static void read_config(struct source *s, const char *path)
 {
-	struct str text = { 0 }, full = { 0 };
+	struct str text = { 0 };
 	struct json_doc d, given;
 	struct err e = ERR_INIT;
-	char size[24];
 
-	if (file_read(&text, path, 1 << 20, &e) || json_parse(&given, text.s, text.len, path, 1, &e))
+	if (file_read(&text, path, 1 << 20, &e) ||
+	    json_parse(&given, text.s ? text.s : "", text.len, path, 1, &e))
 		die_err(&e);
 	if (!json_is(&given.root, JSON_OBJECT))
 		die(EX_DATAERR, "%s: found %s, wanted an object", path, json_type_name(&given.root));
-	if (s->tokenizer && !json_get(&given.root, "text_config")) {
-		snprintf(size, sizeof(size), "%ld", tokenizer_size(s->tokenizer));
-		json_edit(&full, &given.root, &(struct json_edit){ "vocab_size", size, true },
-			  !json_get(&given.root, "vocab_size"));
-	} else {
-		str_add(&full, text.s, text.len);
-	}
-	if (json_parse(&d, full.s, full.len, path, 1, &e) || model_config_from_json(&s->config, &d, &e))
+	s->digest = hash128(text.s, text.len);
+	complete(&text, &given.root, s->tokenizer);
+	if (json_parse(&d, text.s, text.len, path, 1, &e) || model_config_from_json(&s->config, &d, &e))
 		die_err(&e);
 	take_ids(&s->config, &given.root, s->tokenizer);
-	s->digest = hash128(text.s, text.len);
 	json_release(&d);
 	json_release(&given);
 	str_release(&text);
-	str_release(&full);
 }
 
 void source_open_init(struct source *s, const char *path, uint64_t seed, enum dtype dtype)

@@ -129,6 +129,4 @@ void store_sides(struct checkpoint_writer *w, const struct source *s)
 		try_template(s);
 	if (s->tokenizer)
 		store_tokenizer(w, s);
-	else
-		log_warn("%s: no tokenizer; the checkpoint works with token ids only", s->path);
 }

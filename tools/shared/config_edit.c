@@ -3,6 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libcommon/json.h"
+
+struct json_edit {
+	const char *key;
+	const char *text;       /* the new value as JSON; NULL: the key goes */
+	bool add;               /* also where the object lacks the key */
+};
+
 static const struct json_edit *find(const struct json_edit *edit, int n, const char *key)
 {
 	for (int i = 0; i < n; i++)
@@ -44,7 +52,8 @@ static void put_object(struct json_out *out, const struct json *o, const struct 
 	json_end(out);
 }
 
-void json_edit(struct str *out, const struct json *o, const struct json_edit *edit, int n)
+/* Indented as transformers does. */
+static void put_edited(struct str *out, const struct json *o, const struct json_edit *edit, int n)
 {
 	struct json_out text = { .indent = 2 };
 
@@ -98,7 +107,7 @@ void config_edit_dtype(struct str *out, const char *text, size_t n, const char *
 	}
 	if (!dequantised)
 		edit[2] = edit[3];
-	json_edit(out, &d.root, edit, 2 + dequantised + json_is(inner, JSON_OBJECT));
+	put_edited(out, &d.root, edit, 2 + dequantised + json_is(inner, JSON_OBJECT));
 	json_out_release(&changed);
 	json_release(&d);
 }

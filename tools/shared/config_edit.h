@@ -6,17 +6,8 @@
  * values as written.  Where nothing changes, the bytes stay as they are.
  */
 
-#include "libcommon/json.h"
+#include "libcommon/str.h"
 #include "libcommon/tensor.h"
-
-struct json_edit {
-	const char *key;
-	const char *text;       /* the new value as JSON; NULL: the key goes */
-	bool add;               /* also where the object lacks the key */
-};
-
-/* Append object o with n edits, indented as transformers does, with a newline at the end. */
-void json_edit(struct str *out, const struct json *o, const struct json_edit *edit, int n);
 
 /*
  * Append config.json for weights of type t: dtype and torch_dtype say it (both are added where neither is there), and with
