@@ -1,8 +1,9 @@
 /*
  * export - checkpoint -> Hugging Face folder
  *
- * Every weight of the checkpoint under its own name, in safetensors files, and beside them the side files that came with the
- * model, byte for byte.  The folder appears whole or not at all, and never over one that is there.
+ * Every weight of the checkpoint under its own name, in safetensors files, and beside them the side
+ * files that came with the model, byte for byte.  The folder appears whole or not at all, and never
+ * over one that is there.
  */
 
 #include "tools/export/hf.h"
@@ -20,15 +21,16 @@ static struct opts {
 static const struct opt table[] = {
 	OPT_STR('o', "out", &o.out, "DIR", "write the folder here (required)"),
 	OPT_STR(0, "format", &o.format, "NAME", "hf; gguf is not built yet"),
-	OPT_STR(0, "dtype", &o.dtype, "TYPE", "write weights as bfloat16, float16 or float32, or keep"),
-	OPT_STR(0, "max-shard-size", &o.max_shard, "BYTES", "most bytes of weights in a file; 0: no limit"),
+	OPT_STR(0, "dtype", &o.dtype, "TYPE",
+		"write weights as bfloat16, float16 or float32, or keep"),
+	OPT_STR(0, "max-shard-size", &o.max_shard, "BYTES",
+		"most bytes of weights in a file; 0: no limit"),
 	OPT_STR(0, "base", &o.base, "CKPT", "the model that an adapter belongs to (not built yet)"),
 	OPT_END
 };
 
-static const struct tool tool = {
-	"export", "checkpoint -> Hugging Face folder", "CKPT -o DIR [options]", table, false
-};
+static const struct tool tool = { "export", "checkpoint -> Hugging Face folder",
+				  "CKPT -o DIR [options]", table, false };
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -42,7 +44,8 @@ static void check_options(void)
 	if (!o.out)
 		die(EX_USAGE, "-o DIR is missing: where the folder shall be written");
 	if (!strcmp(o.format, "gguf") || ends_with(o.out, ".gguf"))
-		die(EX_UNAVAILABLE, "--format gguf: writing GGUF is not built; export a Hugging Face folder");
+		die(EX_UNAVAILABLE,
+		    "--format gguf: writing GGUF is not built; export a Hugging Face folder");
 	if (strcmp(o.format, "hf"))
 		die(EX_USAGE, "--format %s: wanted hf or gguf", o.format);
 	if (o.base)

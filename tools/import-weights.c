@@ -1,9 +1,10 @@
 /*
  * import-weights - Hugging Face folder, safetensors or GGUF -> checkpoint
  *
- * Weights go from the source to the checkpoint tensor by tensor, in blocks of rows, under the names and with the shapes that the
- * model's parameter table asks for: nothing is missing, nothing is there that nobody asked for, nothing is filled in.  The side
- * files of a Hugging Face folder are kept byte for byte; of a GGUF file or a random start they are made.
+ * Weights go from the source to the checkpoint tensor by tensor, in blocks of rows, under the names
+ * and with the shapes that the model's parameter table asks for: nothing is missing, nothing is
+ * there that nobody asked for, nothing is filled in.  The side files of a Hugging Face folder are
+ * kept byte for byte; of a GGUF file or a random start they are made.
  */
 
 #include "tools/import-weights/store.h"
@@ -24,9 +25,12 @@ static struct opts {
 static const struct opt table[] = {
 	OPT_STR('o', "out", &o.out, "CKPT", "write the checkpoint here (required)"),
 	OPT_STR(0, "dtype", &o.dtype, "TYPE", "store weights as bfloat16 or float32, or keep"),
-	OPT_FLAG(0, "allow-extra", &o.allow_extra, "carry tensors along that the model has no use for"),
-	OPT_STR(0, "tokenizer", &o.tokenizer, "DIR", "another tokenizer: of a folder, bytes, or none"),
-	OPT_STR(0, "chat-template", &o.chat_template, "FILE", "another template: a file, chatml, plain, or none"),
+	OPT_FLAG(0, "allow-extra", &o.allow_extra,
+		 "carry tensors along that the model has no use for"),
+	OPT_STR(0, "tokenizer", &o.tokenizer, "DIR",
+		"another tokenizer: of a folder, bytes, or none"),
+	OPT_STR(0, "chat-template", &o.chat_template, "FILE",
+		"another template: a file, chatml, plain, or none"),
 	OPT_HEADING("A random start:"),
 	OPT_STR(0, "init", &o.init, "CONFIG", "a new model of this config.json, instead of SRC"),
 	OPT_LONG(0, "seed", &o.seed, "N", "seed of the new model"),
@@ -39,9 +43,9 @@ static const struct opt table[] = {
 	OPT_END
 };
 
-static const struct tool tool = {
-	"import-weights", "Hugging Face folder, safetensors or GGUF -> checkpoint", "SRC -o CKPT | --init CONFIG.json -o CKPT", table, false
-};
+static const struct tool tool = { "import-weights",
+				  "Hugging Face folder, safetensors or GGUF -> checkpoint",
+				  "SRC -o CKPT | --init CONFIG.json -o CKPT", table, false };
 
 static void check_options(int nargs)
 {
@@ -50,13 +54,15 @@ static void check_options(int nargs)
 	if (nargs && o.init)
 		die(EX_USAGE, "found SRC and --init, wanted one of them");
 	if (!nargs && !o.init)
-		die(EX_USAGE, "SRC is missing: a Hugging Face folder, a .safetensors or a .gguf file, or --init CONFIG.json");
+		die(EX_USAGE, "SRC is missing: a Hugging Face folder, a .safetensors or a .gguf "
+			      "file, or --init CONFIG.json");
 	if (o.seed < 0)
 		die(EX_USAGE, "--seed %ld: wanted 0 or more", o.seed);
 	if (o.base)
 		die(EX_UNAVAILABLE, "--base: importing adapters is not built");
 	if (o.tp != 1 || o.pp != 1 || o.ep != 1 || o.etp != 1)
-		die(EX_UNAVAILABLE, "--tp, --pp, --ep, --etp: only 1 is built; layouts come with reshard");
+		die(EX_UNAVAILABLE,
+		    "--tp, --pp, --ep, --etp: only 1 is built; layouts come with reshard");
 }
 
 /* DTYPE_NONE: as the source has it. */
@@ -90,15 +96,18 @@ static void open_source(struct source *s, const char *path, enum dtype dtype)
 		log_warn("%s: no tokenizer; the checkpoint works with token ids only", s->path);
 }
 
-static struct checkpoint_writer *create(const struct source *s, const struct planned *p, long n, int argc, char **argv)
+static struct checkpoint_writer *create(const struct source *s, const struct planned *p, long n,
+					int argc, char **argv)
 {
-	struct history_input input = { s->kind == SOURCE_GGUF ? "gguf" : "config", s->input, s->digest };
+	struct history_input input = { s->kind == SOURCE_GGUF ? "gguf" : "config", s->input,
+				       s->digest };
 	struct checkpoint_meta meta = { .head = "lm" };
 	struct checkpoint_tensor *t = describe_planned(p, n);
 	struct checkpoint_writer *w;
 	struct err e = ERR_INIT;
 
-	start_history(&meta.history, "import-weights", argc, argv, NULL, o.init ? &s->seed : NULL, &input, 1, NULL);
+	start_history(&meta.history, "import-weights", argc, argv, NULL, o.init ? &s->seed : NULL,
+		      &input, 1, NULL);
 	if (checkpoint_create(&w, o.out, &meta, t, n, NULL, 0, NULL, &e))
 		die_err(&e);
 	free(t);

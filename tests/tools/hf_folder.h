@@ -1,7 +1,8 @@
 #ifndef TESTS_TOOLS_HF_FOLDER_H
 #define TESTS_TOOLS_HF_FOLDER_H
 
-/* For tests of programs that read and write Hugging Face folders: one in memory, to be changed and written, and the programs run. */
+/* For tests of programs that read and write Hugging Face folders: one in memory, to be changed and
+ * written, and the programs run. */
 
 #include "formats/safetensors.h"
 #include "libcommon/file.h"
@@ -21,7 +22,7 @@ struct folder {
 	long n;
 };
 
-static struct str tool_out, tool_err;   /* of the last program run */
+static struct str tool_out, tool_err; /* of the last program run */
 
 __attribute__((unused)) static char *read_text(const char *path)
 {
@@ -78,13 +79,16 @@ static char *at(const char *name)
 	return path_join(tap_tmp(), name);
 }
 
-static struct tensor *folder_add(struct folder *f, const char *name, enum dtype dtype, int rank, long a, long b, const void *data)
+static struct tensor *folder_add(struct folder *f, const char *name, enum dtype dtype, int rank,
+				 long a, long b, const void *data)
 {
 	struct tensor *t = &f->t[f->n++];
 
 	if (f->n > FOLDER_TENSORS)
 		die(EX_SOFTWARE, "too many tensors");
-	*t = (struct tensor){ .name = xstrdup(name), .dtype = dtype, .rank = rank, .shape = { a, b } };
+	*t = (struct tensor){
+		.name = xstrdup(name), .dtype = dtype, .rank = rank, .shape = { a, b }
+	};
 	t->data = xcalloc(tensor_bytes(t) + 1, 1);
 	if (data)
 		memcpy(t->data, data, tensor_bytes(t));
@@ -114,7 +118,8 @@ static void folder_weights(struct folder *f, const char *path)
 		die_err(&e);
 	for (long i = 0; i < s.n; i++) {
 		const struct safetensors_entry *en = s.item[i].entry;
-		struct tensor *t = folder_add(f, en->name, en->dtype, en->rank, en->shape[0], en->rank > 1 ? en->shape[1] : 0, NULL);
+		struct tensor *t = folder_add(f, en->name, en->dtype, en->rank, en->shape[0],
+					      en->rank > 1 ? en->shape[1] : 0, NULL);
 
 		if (safetensors_read(t->data, s.item[i].file, en, 0, en->bytes, &e))
 			die_err(&e);
@@ -129,22 +134,26 @@ static void folder_load(struct folder *f, const char *dir)
 }
 
 /* The part `from` of config.json becomes `to`. */
-__attribute__((unused)) static void folder_config(struct folder *f, const char *from, const char *to)
+__attribute__((unused)) static void folder_config(struct folder *f, const char *from,
+						  const char *to)
 {
 	char *where = strstr(f->config, from);
 
 	if (!where)
 		die(EX_SOFTWARE, "config.json has no %s", from);
-	f->config = xasprintf("%.*s%s%s", (int)(where - f->config), f->config, to, where + strlen(from));
+	f->config = xasprintf("%.*s%s%s", (int)(where - f->config), f->config, to,
+			      where + strlen(from));
 }
 
-/* A new folder of that name in the test's directory: config.json and model.safetensors; its path. */
+/* A new folder of that name in the test's directory: config.json and model.safetensors; its path.
+ */
 __attribute__((unused)) static char *folder_write(const struct folder *f, const char *name)
 {
 	char *dir = at(name);
 	struct err e = ERR_INIT;
 
-	if (mkdir(dir, 0777) || file_write(path_join(dir, "config.json"), f->config, strlen(f->config), &e) ||
+	if (mkdir(dir, 0777) ||
+	    file_write(path_join(dir, "config.json"), f->config, strlen(f->config), &e) ||
 	    safetensors_write(path_join(dir, "model.safetensors"), f->t, f->n, NULL, NULL, &e))
 		die(EX_IOERR, "%s: %s", dir, e.msg);
 	return dir;

@@ -13,8 +13,8 @@
 struct writer {
 	struct checkpoint *c;
 	const struct tensor *t; /* what is written, and */
-	const long *from;       /* the checkpoint's tensor of each */
-	char *buf;              /* stored bits where they are converted */
+	const long *from;	/* the checkpoint's tensor of each */
+	char *buf;		/* stored bits where they are converted */
 	size_t cap;
 	struct progress bar;
 };
@@ -34,14 +34,18 @@ static void check_weights(const struct checkpoint *c, const struct param_table *
 		long k = checkpoint_find(c, p->name, SLOT_WEIGHT);
 
 		if (k < 0)
-			die(EX_DATAERR, "%s: %s: no such tensor, the model's config wants it", c->dir, p->name);
+			die(EX_DATAERR, "%s: %s: no such tensor, the model's config wants it",
+			    c->dir, p->name);
 		if (!shape_equal(c->tensor[k].shape, c->tensor[k].rank, p->shape, p->rank))
 			die(EX_DATAERR, "%s: %s: shape %s, wanted %s", c->dir, p->name,
-			    shape_text(found, c->tensor[k].shape, c->tensor[k].rank), shape_text(wanted, p->shape, p->rank));
+			    shape_text(found, c->tensor[k].shape, c->tensor[k].rank),
+			    shape_text(wanted, p->shape, p->rank));
 	}
 	for (long i = 0; i < c->n; i++)
-		if (c->tensor[i].slot == SLOT_WEIGHT && c->tensor[i].role != ROLE_CARRIED && !param_find(table, c->tensor[i].name))
-			die(EX_DATAERR, "%s: %s: no weight of a %s model", c->dir, c->tensor[i].name, table->config.model_type);
+		if (c->tensor[i].slot == SLOT_WEIGHT && c->tensor[i].role != ROLE_CARRIED &&
+		    !param_find(table, c->tensor[i].name))
+			die(EX_DATAERR, "%s: %s: no weight of a %s model", c->dir,
+			    c->tensor[i].name, table->config.model_type);
 }
 
 static long list_tensors(struct tensor *t, long *from, const struct checkpoint *c, enum dtype dtype)
@@ -53,7 +57,9 @@ static long list_tensors(struct tensor *t, long *from, const struct checkpoint *
 
 		if (s->slot != SLOT_WEIGHT)
 			continue;
-		t[n] = (struct tensor){ .name = (char *)s->name, .dtype = s->dtype, .rank = s->rank };
+		t[n] = (struct tensor){ .name = (char *)s->name,
+					.dtype = s->dtype,
+					.rank = s->rank };
 		memcpy(t[n].shape, s->shape, sizeof(s->shape));
 		if (dtype != DTYPE_NONE && is_plain_float(s->dtype))
 			t[n].dtype = dtype;
@@ -62,7 +68,8 @@ static long list_tensors(struct tensor *t, long *from, const struct checkpoint *
 	return n;
 }
 
-static int read_range(char *out, struct checkpoint *c, long tensor, long first, long n, struct err *e)
+static int read_range(char *out, struct checkpoint *c, long tensor, long first, long n,
+		      struct err *e)
 {
 	const struct checkpoint_tensor *t = &c->tensor[tensor];
 	struct box box[2 * TENSOR_RANK];
@@ -76,8 +83,10 @@ static int read_range(char *out, struct checkpoint *c, long tensor, long first, 
 	return 0;
 }
 
-/* safetensors_bytes: pieces are of whole elements, since their size is a multiple of every element's. */
-static int next_bytes(void *out, void *arg, const struct tensor *t, uint64_t offset, size_t n, struct err *e)
+/* safetensors_bytes: pieces are of whole elements, since their size is a multiple of every
+ * element's. */
+static int next_bytes(void *out, void *arg, const struct tensor *t, uint64_t offset, size_t n,
+		      struct err *e)
 {
 	struct writer *w = arg;
 	long tensor = w->from[t - w->t];
@@ -96,7 +105,8 @@ static int next_bytes(void *out, void *arg, const struct tensor *t, uint64_t off
 	return 0;
 }
 
-static void write_weights(struct exported *x, const struct outdir *out, struct checkpoint *c, enum dtype dtype, uint64_t max_shard)
+static void write_weights(struct exported *x, const struct outdir *out, struct checkpoint *c,
+			  enum dtype dtype, uint64_t max_shard)
 {
 	struct tensor *t = xcalloc((size_t)c->n + 1, sizeof(*t));
 	long *from = xcalloc((size_t)c->n + 1, sizeof(*from));
@@ -117,7 +127,8 @@ static void write_weights(struct exported *x, const struct outdir *out, struct c
 	free(t);
 }
 
-static void write_side(const struct outdir *out, const struct checkpoint *c, const char *name, enum dtype dtype)
+static void write_side(const struct outdir *out, const struct checkpoint *c, const char *name,
+		       enum dtype dtype)
 {
 	struct str text = { 0 }, edited = { 0 };
 	const char *bare = name + strlen("hf/");
@@ -137,7 +148,8 @@ static void write_side(const struct outdir *out, const struct checkpoint *c, con
 	free(path);
 }
 
-void export_hf(struct exported *x, const struct outdir *out, struct checkpoint *c, enum dtype dtype, uint64_t max_shard)
+void export_hf(struct exported *x, const struct outdir *out, struct checkpoint *c, enum dtype dtype,
+	       uint64_t max_shard)
 {
 	struct model_config config;
 	struct param_table table;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const char embed_name[] = "model.embed_tokens.weight", head_name[] = "lm_head.weight";
-enum { COMPARED = 1 << 20 };    /* elements at a time */
+enum { COMPARED = 1 << 20 }; /* elements at a time */
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -18,7 +18,8 @@ static bool is_plain_float(enum dtype t)
 	return t == DTYPE_F64 || t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16;
 }
 
-/* Weights that are quantised without a file type of their own become bfloat16, as FP8 models are used. */
+/* Weights that are quantised without a file type of their own become bfloat16, as FP8 models are
+ * used. */
 static enum dtype stored_type(const struct source_tensor *t, enum dtype wanted)
 {
 	if (wanted != DTYPE_NONE && is_plain_float(t->dtype))
@@ -33,23 +34,30 @@ static const struct source_tensor *find_param(const struct source *s, const stru
 
 	shape_text(wanted, p->shape, p->rank);
 	if (!t && p->kind == PARAM_LM_HEAD)
-		die(EX_DATAERR, "%s: %s: missing, wanted %s (tie_word_embeddings is not true)", s->path, p->name, wanted);
+		die(EX_DATAERR, "%s: %s: missing, wanted %s (tie_word_embeddings is not true)",
+		    s->path, p->name, wanted);
 	if (!t)
 		die(EX_DATAERR, "%s: %s: missing, wanted %s", s->path, p->name, wanted);
 	if (!shape_equal(t->shape, t->rank, p->shape, p->rank))
-		die(EX_DATAERR, "%s: %s: shape %s, wanted %s", s->path, p->name, shape_text(found, t->shape, t->rank), wanted);
+		die(EX_DATAERR, "%s: %s: shape %s, wanted %s", s->path, p->name,
+		    shape_text(found, t->shape, t->rank), wanted);
 	if (!is_plain_float(t->dtype))
-		die(EX_DATAERR, "%s: %s: type %s, wanted float32, bfloat16 or float16%s", s->path, p->name, dtype_name(t->dtype),
-		    t->dtype == DTYPE_F8_E4M3 ? " (or a weight_scale_inv beside it and quantization_config in config.json)" : "");
+		die(EX_DATAERR, "%s: %s: type %s, wanted float32, bfloat16 or float16%s", s->path,
+		    p->name, dtype_name(t->dtype),
+		    t->dtype == DTYPE_F8_E4M3 ? " (or a weight_scale_inv beside it and "
+						"quantization_config in config.json)"
+					      : "");
 	return t;
 }
 
 /* Bit for bit, and of the same type. */
-static bool same_bits(struct source *s, const struct source_tensor *a, const struct source_tensor *b)
+static bool same_bits(struct source *s, const struct source_tensor *a,
+		      const struct source_tensor *b)
 {
 	size_t size = dtype_size(a->dtype);
 	long n = source_volume(a), step = COMPARED;
-	bool same = a->dtype == b->dtype && a->unit == b->unit && shape_equal(a->shape, a->rank, b->shape, b->rank);
+	bool same = a->dtype == b->dtype && a->unit == b->unit &&
+		    shape_equal(a->shape, a->rank, b->shape, b->rank);
 	char *x, *y;
 
 	if (!same)
@@ -73,14 +81,17 @@ static bool same_bits(struct source *s, const struct source_tensor *a, const str
 static void check_tied_head(struct source *s, const struct source_tensor *head)
 {
 	if (!same_bits(s, head, source_find(s, embed_name)))
-		die(EX_DATAERR, "%s: %s: not the same as %s, though tie_word_embeddings is true", s->path, head_name, embed_name);
-	log_warn("%s: %s is the embedding once more (tie_word_embeddings); stored once", s->path, head_name);
+		die(EX_DATAERR, "%s: %s: not the same as %s, though tie_word_embeddings is true",
+		    s->path, head_name, embed_name);
+	log_warn("%s: %s is the embedding once more (tie_word_embeddings); stored once", s->path,
+		 head_name);
 }
 
 /* What a model of this kind computes or has elsewhere. */
 static bool is_dropped(const struct source *s, const struct source_tensor *t)
 {
-	return ends_with(t->name, "rotary_emb.inv_freq") || (s->config.tied && !strcmp(t->name, head_name));
+	return ends_with(t->name, "rotary_emb.inv_freq") ||
+	       (s->config.tied && !strcmp(t->name, head_name));
 }
 
 static void note_dropped(struct source *s)
@@ -91,7 +102,8 @@ static void note_dropped(struct source *s)
 	for (long i = 0; i < s->n; i++)
 		buffers += ends_with(s->t[i].name, "rotary_emb.inv_freq");
 	if (buffers)
-		log_warn("%s: %ld rotary_emb.inv_freq left out: config.json gives the frequencies", s->path, buffers);
+		log_warn("%s: %ld rotary_emb.inv_freq left out: config.json gives the frequencies",
+			 s->path, buffers);
 	if (head)
 		check_tied_head(s, head);
 }
@@ -99,9 +111,11 @@ static void note_dropped(struct source *s)
 static void refuse_extra(const struct source *s, long extra, const char *first)
 {
 	if (extra == 1)
-		die(EX_DATAERR, "%s: %s: no weight of a %s model (--allow-extra carries it along)", s->path, first, s->config.model_type);
-	die(EX_DATAERR, "%s: %s and %ld more: no weights of a %s model (--allow-extra carries them along)", s->path, first, extra - 1,
-	    s->config.model_type);
+		die(EX_DATAERR, "%s: %s: no weight of a %s model (--allow-extra carries it along)",
+		    s->path, first, s->config.model_type);
+	die(EX_DATAERR,
+	    "%s: %s and %ld more: no weights of a %s model (--allow-extra carries them along)",
+	    s->path, first, extra - 1, s->config.model_type);
 }
 
 long plan_import(struct planned **out, struct source *s, enum dtype dtype, bool allow_extra)

@@ -46,13 +46,16 @@ long source_volume(const struct source_tensor *t)
 	return box_volume(&b);
 }
 
-struct source_tensor *source_add(struct source *s, const char *name, enum dtype dtype, const long *shape, int rank)
+struct source_tensor *source_add(struct source *s, const char *name, enum dtype dtype,
+				 const long *shape, int rank)
 {
 	struct source_tensor *t;
 
 	GROW(s->t, s->n, s->cap);
 	t = &s->t[s->n++];
-	*t = (struct source_tensor){ .name = xstrdup(name), .dtype = dtype, .rank = rank, .unit = 1 };
+	*t = (struct source_tensor){
+		.name = xstrdup(name), .dtype = dtype, .rank = rank, .unit = 1
+	};
 	for (int i = 0; i < rank; i++)
 		t->shape[i] = shape[i];
 	return t;
@@ -60,7 +63,8 @@ struct source_tensor *source_add(struct source *s, const char *name, enum dtype 
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct source_tensor *)a)->name, ((const struct source_tensor *)b)->name);
+	return strcmp(((const struct source_tensor *)a)->name,
+		      ((const struct source_tensor *)b)->name);
 }
 
 void source_sort(struct source *s)
@@ -76,19 +80,24 @@ const struct source_tensor *source_find(const struct source *s, const char *name
 	return s->n ? bsearch(&key, s->t, (size_t)s->n, sizeof(key), by_name) : NULL;
 }
 
-/* -- values ------------------------------------------------------------------------------------------------------- */
+/* -- values
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void read_plain(void *out, const struct source_tensor *t, long first, long n)
 {
 	size_t size = dtype_size(t->dtype);
 	struct err e = ERR_INIT;
 
-	if (safetensors_read(out, t->item->file, t->item->entry, (uint64_t)first * size, (size_t)n * size, &e))
+	if (safetensors_read(out, t->item->file, t->item->entry, (uint64_t)first * size,
+			     (size_t)n * size, &e))
 		die_err(&e);
 }
 
-/* The scales of the blocks that rows first .. first + rows - 1 lie in, widened; the caller frees. */
-static float *read_scales(const struct source *s, const struct source_tensor *t, long first, long rows, long *srows)
+/* The scales of the blocks that rows first .. first + rows - 1 lie in, widened; the caller frees.
+ */
+static float *read_scales(const struct source *s, const struct source_tensor *t, long first,
+			  long rows, long *srows)
 {
 	const struct safetensors_entry *en = t->scale->entry;
 	long at = first / s->block_rows, cols = en->shape[1], need = (rows - 1) / s->block_rows + 1;
@@ -97,14 +106,17 @@ static float *read_scales(const struct source *s, const struct source_tensor *t,
 
 	*srows = en->shape[0] - at;
 	if (*srows <= 0 || cols <= 0)
-		die(EX_DATAERR, "%s: %s: scales [%ld, %ld] are too few for [%ld, %ld] in blocks of %ld x %ld", s->path, t->name,
-		    en->shape[0], cols, t->shape[0], t->shape[1], s->block_rows, s->block_cols);
+		die(EX_DATAERR,
+		    "%s: %s: scales [%ld, %ld] are too few for [%ld, %ld] in blocks of %ld x %ld",
+		    s->path, t->name, en->shape[0], cols, t->shape[0], t->shape[1], s->block_rows,
+		    s->block_cols);
 	if (*srows > need)
 		*srows = need;
 	size_t n = (size_t)*srows * (size_t)cols;
 	void *raw = xmalloc(n * size);
 	float *wide = xmalloc(n * sizeof(*wide));
-	if (safetensors_read(raw, t->scale->file, en, (uint64_t)at * (uint64_t)cols * size, n * size, &e))
+	if (safetensors_read(raw, t->scale->file, en, (uint64_t)at * (uint64_t)cols * size,
+			     n * size, &e))
 		die_err(&e);
 	dtype_convert(wide, DTYPE_F32, raw, en->dtype, n);
 	free(raw);
@@ -112,7 +124,8 @@ static float *read_scales(const struct source *s, const struct source_tensor *t,
 }
 
 /* A unit is one row of blocks, so a read begins at the first row of one. */
-static void read_fp8(float *out, const struct source *s, const struct source_tensor *t, long first, long n)
+static void read_fp8(float *out, const struct source *s, const struct source_tensor *t, long first,
+		     long n)
 {
 	long cols = t->shape[1], row = first / cols, rows = n / cols, srows;
 	float *scale = read_scales(s, t, row, rows, &srows);
@@ -120,8 +133,8 @@ static void read_fp8(float *out, const struct source *s, const struct source_ten
 	struct err e = ERR_INIT;
 
 	if (safetensors_read(raw, t->item->file, t->item->entry, (uint64_t)first, (size_t)n, &e) ||
-	    safetensors_dequant_fp8(out, raw, scale, rows, cols, srows, t->scale->entry->shape[1], s->block_rows, s->block_cols,
-				    t->name, &e)) {
+	    safetensors_dequant_fp8(out, raw, scale, rows, cols, srows, t->scale->entry->shape[1],
+				    s->block_rows, s->block_cols, t->name, &e)) {
 		err_prefix(&e, "%s", s->path);
 		die_err(&e);
 	}
@@ -129,7 +142,8 @@ static void read_fp8(float *out, const struct source *s, const struct source_ten
 	free(scale);
 }
 
-static void read_gguf(void *out, const struct source *s, const struct source_tensor *t, long first, long n)
+static void read_gguf(void *out, const struct source *s, const struct source_tensor *t, long first,
+		      long n)
 {
 	long cols = t->shape[t->rank - 1], row = first / cols, rows = n / cols;
 	size_t bytes = (size_t)n * dtype_size(t->dtype);
@@ -147,7 +161,8 @@ static void read_gguf(void *out, const struct source *s, const struct source_ten
 }
 
 /* The whole tensor is one unit: its values are a function of seed, name and index. */
-static void read_random(float *out, const struct source *s, const struct source_tensor *t, long first, long n)
+static void read_random(float *out, const struct source *s, const struct source_tensor *t,
+			long first, long n)
 {
 	if (first || n != source_volume(t))
 		bug("%s: a part of a random tensor", t->name);
@@ -166,7 +181,9 @@ void source_read(void *out, struct source *s, const struct source_tensor *t, lon
 		read_plain(out, t, first, n);
 }
 
-/* -- side files --------------------------------------------------------------------------------------------------- */
+/* -- side files
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static struct side *find_side(const struct source *s, const char *name)
 {

@@ -14,15 +14,16 @@ static void add_tensor(struct source *s, const struct gguf_tensor *g)
 	if (known > 0)
 		return;
 	if (known < 0)
-		die(EX_DATAERR, "%s: %s: no weight of a %s model", s->path, g->name, s->config.model_type);
+		die(EX_DATAERR, "%s: %s: no weight of a %s model", s->path, g->name,
+		    s->config.model_type);
 	if (gguf_describe(&t, &s->gguf, g, &e))
 		die_err(&e);
 	x = source_add(s, name, t.dtype, t.shape, t.rank);
 	x->gguf = g;
-	x->quantised = g->type != GGML_F32 && t.dtype == DTYPE_F32;
 	x->heads = gguf_permuted_heads(&s->config, g->name);
 	if (x->heads && (x->shape[0] % x->heads || x->shape[0] / x->heads % 2))
-		die(EX_DATAERR, "%s: %s: %ld rows are not %ld heads", s->path, g->name, x->shape[0], x->heads);
+		die(EX_DATAERR, "%s: %s: %ld rows are not %ld heads", s->path, g->name, x->shape[0],
+		    x->heads);
 	/* Whole rows, and whole heads where their rows are interleaved. */
 	x->unit = x->rank ? x->shape[x->rank - 1] : 1;
 	if (x->heads && x->rank > 1)
@@ -35,7 +36,8 @@ static void take_tokenizer(struct source *s)
 	struct str text = { 0 }, config = { 0 };
 	struct err e = ERR_INIT;
 
-	if (gguf_tokenizer_source(&from, &s->gguf, &e) || tokenizer_from_source(&s->tokenizer, &from, s->path, &e) ||
+	if (gguf_tokenizer_source(&from, &s->gguf, &e) ||
+	    tokenizer_from_source(&s->tokenizer, &from, s->path, &e) ||
 	    tokenizer_write_json(s->tokenizer, &text, &config, &e))
 		die_err(&e);
 	source_put_side(s, "tokenizer.json", &text);
@@ -65,7 +67,8 @@ void source_open_gguf(struct source *s, const char *path, enum dtype dtype)
 	s->kind = SOURCE_GGUF;
 	s->path = path;
 	s->input = xstrdup(path);
-	if (gguf_open(&s->gguf, path, &e) || gguf_model_config(&s->config, &s->gguf, &e) || hash128_file(&s->digest, path, &e))
+	if (gguf_open(&s->gguf, path, &e) || gguf_model_config(&s->config, &s->gguf, &e) ||
+	    hash128_file(&s->digest, path, &e))
 		die_err(&e);
 	if (dtype != DTYPE_NONE)
 		s->config.dtype = dtype == DTYPE_BF16 ? CONFIG_BF16 : CONFIG_F32;

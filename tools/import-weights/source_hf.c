@@ -30,16 +30,21 @@ static void read_blocks(struct source *s, const struct json_doc *d, const struct
 	struct err e = ERR_INIT;
 
 	if (!json_eq_str(json_get(q, "quant_method"), "fp8"))
-		die(EX_UNAVAILABLE, "%s:%d: quantization_config: only quant_method \"fp8\" can be read", d->file, q->line);
-	if (!json_is(size, JSON_ARRAY) || size->n != 2)
-		die(EX_UNAVAILABLE, "%s:%d: quantization_config: only FP8 with a weight_block_size of two can be read", d->file,
+		die(EX_UNAVAILABLE,
+		    "%s:%d: quantization_config: only quant_method \"fp8\" can be read", d->file,
 		    q->line);
+	if (!json_is(size, JSON_ARRAY) || size->n != 2)
+		die(EX_UNAVAILABLE,
+		    "%s:%d: quantization_config: only FP8 with a weight_block_size of two can be "
+		    "read",
+		    d->file, q->line);
 	if (json_int(d, &size->item[0], "weight_block_size[0]", &s->block_rows, &e) ||
 	    json_int(d, &size->item[1], "weight_block_size[1]", &s->block_cols, &e))
 		die_err(&e);
-	if (s->block_rows < 1 || s->block_cols < 1 || s->block_rows > BLOCK_MOST || s->block_cols > BLOCK_MOST)
-		die(EX_DATAERR, "%s:%d: weight_block_size: found [%ld, %ld], wanted 1 to %d", d->file, size->line, s->block_rows,
-		    s->block_cols, BLOCK_MOST);
+	if (s->block_rows < 1 || s->block_cols < 1 || s->block_rows > BLOCK_MOST ||
+	    s->block_cols > BLOCK_MOST)
+		die(EX_DATAERR, "%s:%d: weight_block_size: found [%ld, %ld], wanted 1 to %d",
+		    d->file, size->line, s->block_rows, s->block_cols, BLOCK_MOST);
 	s->dequantised = true;
 }
 
@@ -48,7 +53,8 @@ static void parse_config(struct source *s, const struct str *text, const char *p
 	struct json_doc d;
 	struct err e = ERR_INIT;
 
-	if (json_parse(&d, text->s ? text->s : "", text->len, path, 1, &e) || model_config_from_json(&s->config, &d, &e))
+	if (json_parse(&d, text->s ? text->s : "", text->len, path, 1, &e) ||
+	    model_config_from_json(&s->config, &d, &e))
 		die_err(&e);
 	json_release(&d);
 }
@@ -61,7 +67,8 @@ static void read_config(struct source *s, const char *path, enum dtype dtype)
 	const struct json *q;
 	struct err e = ERR_INIT;
 
-	if (file_read(&text, path, CONFIG_MOST, &e) || json_parse(&d, text.s ? text.s : "", text.len, path, 1, &e))
+	if (file_read(&text, path, CONFIG_MOST, &e) ||
+	    json_parse(&d, text.s ? text.s : "", text.len, path, 1, &e))
 		die_err(&e);
 	s->digest = hash128(text.s, text.len);
 	s->input = xstrdup(path);
@@ -72,7 +79,8 @@ static void read_config(struct source *s, const char *path, enum dtype dtype)
 	if (!s->dequantised)
 		parse_config(s, &text, path);
 	if (dtype != DTYPE_NONE || s->dequantised)
-		config_edit_dtype(&edited, text.s, text.len, path, dtype != DTYPE_NONE ? dtype : DTYPE_BF16, s->dequantised);
+		config_edit_dtype(&edited, text.s, text.len, path,
+				  dtype != DTYPE_NONE ? dtype : DTYPE_BF16, s->dequantised);
 	else
 		str_add(&edited, text.s, text.len);
 	str_release(&text);
@@ -117,14 +125,15 @@ static void add_fp8(struct source *s, const struct tensor *t, const struct safet
 	const struct safetensors_entry *en = scale->entry;
 
 	if (t->dtype != DTYPE_F8_E4M3 || t->rank != 2)
-		die(EX_DATAERR, "%s: %s: found %s of rank %d with a weight_scale_inv, wanted a matrix of float8_e4m3fn", s->path, t->name,
-		    dtype_name(t->dtype), t->rank);
+		die(EX_DATAERR,
+		    "%s: %s: found %s of rank %d with a weight_scale_inv, wanted a matrix of "
+		    "float8_e4m3fn",
+		    s->path, t->name, dtype_name(t->dtype), t->rank);
 	if (en->rank != 2 || !dtype_is_float(en->dtype))
-		die(EX_DATAERR, "%s: %s: found %s of rank %d, wanted a matrix of a floating type", s->path, en->name, en->type_name,
-		    en->rank);
+		die(EX_DATAERR, "%s: %s: found %s of rank %d, wanted a matrix of a floating type",
+		    s->path, en->name, en->type_name, en->rank);
 	x->item = item;
 	x->scale = scale;
-	x->quantised = true;
 	x->unit = s->block_rows * (t->shape[1] ? t->shape[1] : 1);
 }
 
@@ -133,7 +142,8 @@ static void list_tensors(struct source *s)
 	struct err e = ERR_INIT;
 
 	for (long i = 0; i < s->set.n; i++) {
-		const struct safetensors_item *item = &s->set.item[i], *scale = find_scale(s, item->entry->name);
+		const struct safetensors_item *item = &s->set.item[i],
+					      *scale = find_scale(s, item->entry->name);
 		struct tensor t;
 
 		if (is_scale(s, item->entry->name))
@@ -164,11 +174,16 @@ static bool take_side(struct source *s, const char *dir, const char *name)
 	return there;
 }
 
-/* -- tokenizer and chat template ---------------------------------------------------------------------------------- */
-
 static const char *const tokenizer_files[] = {
-	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "added_tokens.json",
-	"tokenizer.model", "chat_template.jinja", "chat_template.json",
+	"tokenizer.json",
+	"tokenizer_config.json",
+	"special_tokens_map.json",
+	"vocab.json",
+	"merges.txt",
+	"added_tokens.json",
+	"tokenizer.model",
+	"chat_template.jinja",
+	"chat_template.json",
 };
 enum { TOKENIZER_FILES = sizeof(tokenizer_files) / sizeof(*tokenizer_files) };
 
@@ -179,7 +194,8 @@ static void set_template(struct source *s, const char *text, size_t n)
 	s->has_template = true;
 }
 
-/* chat_template of tokenizer_config.json: a string, or a list of {name, template}, of which "default" counts. */
+/* chat_template of tokenizer_config.json: a string, or a list of {name, template}, of which
+ * "default" counts. */
 static void template_of_config(struct source *s, const char *dir, const struct side *side)
 {
 	const struct json *v;
@@ -195,7 +211,8 @@ static void template_of_config(struct source *s, const char *dir, const struct s
 	for (size_t i = 0; json_is(v, JSON_ARRAY) && i < v->n; i++) {
 		const struct json *text = json_get(&v->item[i], "template");
 
-		if (json_eq_str(json_get(&v->item[i], "name"), "default") && json_is(text, JSON_STRING))
+		if (json_eq_str(json_get(&v->item[i], "name"), "default") &&
+		    json_is(text, JSON_STRING))
 			set_template(s, text->text, text->n);
 	}
 	json_release(&d);
@@ -204,7 +221,8 @@ static void template_of_config(struct source *s, const char *dir, const struct s
 
 static void find_template(struct source *s, const char *dir)
 {
-	const struct side *jinja = source_side(s, "chat_template.jinja"), *config = source_side(s, "tokenizer_config.json");
+	const struct side *jinja = source_side(s, "chat_template.jinja"),
+			  *config = source_side(s, "tokenizer_config.json");
 
 	if (config)
 		template_of_config(s, dir, config);
@@ -222,8 +240,9 @@ static void open_tokenizer(struct source *s, const char *dir)
 		take_side(s, dir, tokenizer_files[i]);
 	text = source_side(s, "tokenizer.json");
 	config = source_side(s, "tokenizer_config.json");
-	if (text && tokenizer_from_json_text(&s->tokenizer, text->text.s ? text->text.s : "", text->text.len,
-					     config ? config->text.s : NULL, config ? config->text.len : 0, path, &e))
+	if (text && tokenizer_from_json_text(&s->tokenizer, text->text.s ? text->text.s : "",
+					     text->text.len, config ? config->text.s : NULL,
+					     config ? config->text.len : 0, path, &e))
 		die_err(&e);
 	find_template(s, dir);
 	free(path);
@@ -283,7 +302,8 @@ void source_chat_template(struct source *s, const char *from)
 
 void source_open_hf(struct source *s, const char *path, enum dtype dtype)
 {
-	char *dir = folder(path), *config = path_join(dir, "config.json"), *adapter = path_join(dir, "adapter_config.json");
+	char *dir = folder(path), *config = path_join(dir, "config.json"),
+	     *adapter = path_join(dir, "adapter_config.json");
 	struct err e = ERR_INIT;
 
 	s->kind = SOURCE_HF;

@@ -4,7 +4,8 @@
 
 #include "libcommon/file.h"
 
-/* What the config leaves out and the tokenizer knows: a family's usual ids would be wrong for another vocabulary. */
+/* What the config leaves out and the tokenizer knows: a family's usual ids would be wrong for
+ * another vocabulary. */
 static void take_ids(struct model_config *c, const struct json *o, const struct tokenizer *t)
 {
 	const int *eos;
@@ -24,7 +25,8 @@ static void take_ids(struct model_config *c, const struct json *o, const struct 
 		c->eos[c->neos++] = eos[i];
 }
 
-/* vocab_size may be left to the tokenizer: it is put in on the first line, so that errors still name the right one. */
+/* vocab_size may be left to the tokenizer: it is put in on the first line, so that errors still
+ * name the right one. */
 static void complete(struct str *text, const struct json *given, const struct tokenizer *t)
 {
 	char *brace = memchr(text->s, '{', text->len);
@@ -49,10 +51,12 @@ static void read_config(struct source *s, const char *path)
 	    json_parse(&given, text.s ? text.s : "", text.len, path, 1, &e))
 		die_err(&e);
 	if (!json_is(&given.root, JSON_OBJECT))
-		die(EX_DATAERR, "%s: found %s, wanted an object", path, json_type_name(&given.root));
+		die(EX_DATAERR, "%s: found %s, wanted an object", path,
+		    json_type_name(&given.root));
 	s->digest = hash128(text.s, text.len);
 	complete(&text, &given.root, s->tokenizer);
-	if (json_parse(&d, text.s, text.len, path, 1, &e) || model_config_from_json(&s->config, &d, &e))
+	if (json_parse(&d, text.s, text.len, path, 1, &e) ||
+	    model_config_from_json(&s->config, &d, &e))
 		die_err(&e);
 	take_ids(&s->config, &given.root, s->tokenizer);
 	json_release(&d);

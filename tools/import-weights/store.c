@@ -7,7 +7,7 @@
 #include "formats/chat_template.h"
 #include "libcommon/progress.h"
 
-enum { PIECE = 4 << 20 };       /* elements at a time, where a unit is not more */
+enum { PIECE = 4 << 20 }; /* elements at a time, where a unit is not more */
 
 struct checkpoint_tensor *describe_planned(const struct planned *p, long n)
 {
@@ -15,7 +15,11 @@ struct checkpoint_tensor *describe_planned(const struct planned *p, long n)
 
 	for (long i = 0; i < n; i++) {
 		t[i] = (struct checkpoint_tensor){
-			.name = p[i].from->name, .slot = SLOT_WEIGHT, .role = p[i].role, .dtype = p[i].dtype, .rank = p[i].from->rank,
+			.name = p[i].from->name,
+			.slot = SLOT_WEIGHT,
+			.role = p[i].role,
+			.dtype = p[i].dtype,
+			.rank = p[i].from->rank,
 		};
 		for (int k = 0; k < t[i].rank; k++)
 			t[i].shape[k] = p[i].from->shape[k];
@@ -33,7 +37,8 @@ static long piece_of(const struct source_tensor *t)
 	return unit > PIECE ? unit : PIECE / unit * unit;
 }
 
-static void put_range(struct checkpoint_writer *w, long tensor, const struct planned *p, const char *data, long first, long n)
+static void put_range(struct checkpoint_writer *w, long tensor, const struct planned *p,
+		      const char *data, long first, long n)
 {
 	struct box box[2 * TENSOR_RANK];
 	int boxes = box_of_range(box, p->from->shape, p->from->rank, first, n);
@@ -46,9 +51,11 @@ static void put_range(struct checkpoint_writer *w, long tensor, const struct pla
 	}
 }
 
-static void store_tensor(struct checkpoint_writer *w, struct source *s, const struct planned *p, struct progress *bar)
+static void store_tensor(struct checkpoint_writer *w, struct source *s, const struct planned *p,
+			 struct progress *bar)
 {
-	long volume = source_volume(p->from), step = piece_of(p->from), tensor = checkpoint_index(w, p->from->name, SLOT_WEIGHT);
+	long volume = source_volume(p->from), step = piece_of(p->from),
+	     tensor = checkpoint_index(w, p->from->name, SLOT_WEIGHT);
 	bool convert = p->dtype != p->from->dtype;
 	char *read, *put;
 
@@ -89,8 +96,10 @@ static void try_template(const struct source *s)
 	struct chat_template *t;
 	struct err e = ERR_INIT;
 
-	if (chat_template_parse(&t, s->chat_template.s ? s->chat_template.s : "", s->chat_template.len, "chat template", &e))
-		log_warn("%s: %s; rollout will want another (policy.tokenizer.chat_template)", s->path, e.msg);
+	if (chat_template_parse(&t, s->chat_template.s ? s->chat_template.s : "",
+				s->chat_template.len, "chat template", &e))
+		log_warn("%s: %s; rollout will want another (policy.tokenizer.chat_template)",
+			 s->path, e.msg);
 	else
 		chat_template_free(t);
 }
@@ -98,7 +107,8 @@ static void try_template(const struct source *s)
 static void store_tokenizer(struct checkpoint_writer *w, const struct source *s)
 {
 	struct str packed = { 0 };
-	struct blob_part part[2] = { { .name = (char *)"tokenizer" }, { .name = (char *)"chat_template" } };
+	struct blob_part part[2] = { { .name = (char *)"tokenizer" },
+				     { .name = (char *)"chat_template" } };
 	struct blob blob = { part, 1 + s->has_template };
 	struct err e = ERR_INIT;
 
@@ -121,7 +131,8 @@ void store_sides(struct checkpoint_writer *w, const struct source *s)
 		const struct side *side = &s->side[i];
 		char *name = xasprintf("hf/%s", side->name);
 
-		if (checkpoint_put_file(w, name, side->text.s ? side->text.s : "", side->text.len, &e))
+		if (checkpoint_put_file(w, name, side->text.s ? side->text.s : "", side->text.len,
+					&e))
 			die_err(&e);
 		free(name);
 	}

@@ -7,8 +7,8 @@
 
 struct json_edit {
 	const char *key;
-	const char *text;       /* the new value as JSON; NULL: the key goes */
-	bool add;               /* also where the object lacks the key */
+	const char *text; /* the new value as JSON; NULL: the key goes */
+	bool add;	  /* also where the object lacks the key */
 };
 
 static const struct json_edit *find(const struct json_edit *edit, int n, const char *key)
@@ -30,7 +30,8 @@ static void put_text(struct json_out *out, const char *text)
 	json_release(&d);
 }
 
-static void put_object(struct json_out *out, const struct json *o, const struct json_edit *edit, int n)
+static void put_object(struct json_out *out, const struct json *o, const struct json_edit *edit,
+		       int n)
 {
 	json_begin(out, '{');
 	for (size_t i = 0; i < o->n; i++) {
@@ -72,7 +73,8 @@ static bool says(const struct json *o, const char *type, bool dequantised)
 	       !(dequantised && json_get(o, "quantization_config"));
 }
 
-void config_edit_dtype(struct str *out, const char *text, size_t n, const char *file, enum dtype t, bool dequantised)
+void config_edit_dtype(struct str *out, const char *text, size_t n, const char *file, enum dtype t,
+		       bool dequantised)
 {
 	const char *type = dtype_name(t);
 	const struct json *inner;
@@ -85,7 +87,8 @@ void config_edit_dtype(struct str *out, const char *text, size_t n, const char *
 	if (!json_is(&d.root, JSON_OBJECT))
 		die(EX_DATAERR, "%s: found %s, wanted an object", file, json_type_name(&d.root));
 	inner = json_get(&d.root, "text_config");
-	if (says(&d.root, type, dequantised) && (!json_is(inner, JSON_OBJECT) || says(inner, type, dequantised))) {
+	if (says(&d.root, type, dequantised) &&
+	    (!json_is(inner, JSON_OBJECT) || says(inner, type, dequantised))) {
 		str_add(out, text, n);
 		json_release(&d);
 		return;
@@ -93,11 +96,15 @@ void config_edit_dtype(struct str *out, const char *text, size_t n, const char *
 	snprintf(quoted, sizeof(quoted), "\"%s\"", type);
 	bool lacks = !json_get(&d.root, "dtype") && !json_get(&d.root, "torch_dtype");
 	struct json_edit within[] = {
-		{ "dtype", quoted, false }, { "torch_dtype", quoted, false }, { "quantization_config", NULL, false },
+		{ "dtype", quoted, false },
+		{ "torch_dtype", quoted, false },
+		{ "quantization_config", NULL, false },
 	};
 	struct json_out changed = { .indent = 2 };
 	struct json_edit edit[] = {
-		{ "dtype", quoted, lacks }, { "torch_dtype", quoted, lacks }, { "quantization_config", NULL, false },
+		{ "dtype", quoted, lacks },
+		{ "torch_dtype", quoted, lacks },
+		{ "quantization_config", NULL, false },
 		{ "text_config", NULL, false },
 	};
 
