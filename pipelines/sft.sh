@@ -29,7 +29,7 @@ while [ "$step" -lt "$steps" ]; do
 	old=$run/checkpoints/$(number "$step")
 	next=$((step + period))
 	[ "$next" -le "$steps" ] || next=$steps
-	make_dir "$run/checkpoints/$(number $next)" train-step "$old" --data "$data" --steps $((next - step)) -c "$recipe"
+	make_dir "$run/checkpoints/$(number "$next")" train-step "$old" --data "$data" --steps $((next - step)) -c "$recipe"
 	step=$next
 	held_loss "$step"
 	cairn inspect "$run" --clean >/dev/null

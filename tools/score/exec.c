@@ -1,0 +1,350 @@
+#include "tools/score/score.h"
+
+#include "libcommon/file.h"
+#include "libcommon/outdir.h"
+#include "libcommon/progress.h"
+#include "libcommon/xalloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * External verifiers speak JSON lines: one sample in, one object out with prompt_id, sample_index (and visit, where a prompt was
+ * drawn twice), and reward, rewards or error.  A child has one sample at a time, so a time limit is one sample's, and a
+ * crash costs one sample.  Every answer is kept in the journal before it counts: a rerun asks only what is not there.
+ */
+
+struct child {
+	pid_t pid;
+	int in, out;            /* its stdin and stdout; -1: none */
+	long sample;            /* that it works on; -1: idle */
+	double deadline;
+	struct str line;        /* what it has said so far */
+};
+
+struct exec {
+	struct verdict *v;
+	const struct rewards *w;
+	const struct samples *set;
+	bool *done;
+	int journal;            /* fd */
+	const char *journal_path;
+	struct child *child;
+	long next, left;
+	struct progress show;
+};
+
+static void stop_child(struct child *c)
+{
+	if (c->pid <= 0)
+		return;
+	close(c->in);
+	close(c->out);
+	kill(-c->pid, SIGKILL); /* its whole group: a shell leaves children */
+	waitpid(c->pid, NULL, 0);
+	c->pid = 0;
+	c->in = c->out = -1;
+	str_cut(&c->line, 0);
+}
+
+static void start_child(struct child *c, const char *command)
+{
+	int to[2], from[2];
+
+	if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC))
+		die(EX_UNAVAILABLE, "--exec %s: no pipe: %s", command, strerror(errno));
+	c->pid = fork();
+	if (c->pid < 0)
+		die(EX_UNAVAILABLE, "--exec %s: cannot start: %s", command, strerror(errno));
+	if (!c->pid) {
+		setpgid(0, 0);
+		dup2(to[0], 0);
+		dup2(from[1], 1);
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	setpgid(c->pid, c->pid);
+	close(to[0]);
+	close(from[1]);
+	c->in = to[1];
+	c->out = from[0];
+}
+
+static void put_string(struct json_out *o, const char *key, const char *s, size_t n)
+{
+	json_key(o, key);
+	json_put_strn(o, s, n);
+}
+
+/* What a verifier gets to see. */
+static void put_request(struct str *out, const struct sample *s)
+{
+	struct json_out o = { 0 };
+	struct json_doc row;
+	struct err e = ERR_INIT;
+
+	json_begin(&o, '{');
+	json_add_int(&o, "prompt_id", s->prompt_id);
+	json_add_int(&o, "visit", s->visit);
+	json_add_int(&o, "sample_index", s->sample_index);
+	json_add_int(&o, "step", s->step);
+	put_string(&o, "text", s->text, s->text_bytes);
+	if (s->finish_reason)
+		json_add_str(&o, "finish_reason", finish_name(s->finish_reason));
+	json_add_bool(&o, "truncated", s->truncated);
+	if (s->row && !json_parse(&row, s->row, s->row_bytes, "row", 1, &e)) {
+		json_key(&o, "row");
+		json_put(&o, &row.root);
+		json_release(&row);
+	}
+	json_end(&o);
+	str_add(out, o.s.s, o.s.len);
+	str_putc(out, '\n');
+	json_out_release(&o);
+}
+
+static bool same_sample(const struct sample *s, const struct json_doc *d)
+{
+	struct err e = ERR_INIT;
+	long prompt, index, visit;
+
+	return !json_int(d, json_get(&d->root, "prompt_id"), "prompt_id", &prompt, &e) &&
+	       !json_int(d, json_get(&d->root, "sample_index"), "sample_index", &index, &e) &&
+	       !json_int_or(d, &d->root, "visit", s->visit, &visit, &e) &&
+	       prompt == s->prompt_id && index == s->sample_index && visit == s->visit;
+}
+
+static void set_unscored(struct verdict *v, const char *why)
+{
+	*v = (struct verdict){ .value = (double)NAN, .reason = xasprintf("exec: %s", why) };
+}
+
+/* rewards: an object of numbers; the reward is then their sum. */
+static int sum_rewards(double *sum, const struct json_doc *d, const struct json *rewards, struct err *e)
+{
+	double x;
+
+	*sum = 0;
+	if (!json_is(rewards, JSON_OBJECT))
+		return err_set(e, EX_DATAERR, "found neither reward nor rewards, wanted a number or an object of numbers");
+	for (size_t i = 0; i < rewards->n; i++) {
+		if (json_real(d, &rewards->member[i].value, rewards->member[i].key, &x, e))
+			return -1;
+		*sum += x;
+	}
+	return 0;
+}
+
+static void take_answer(struct verdict *v, const struct json_doc *d)
+{
+	const struct json *failed = json_get(&d->root, "error"), *reward = json_get(&d->root, "reward");
+	const struct json *text = json_get(&d->root, "extracted");
+	struct err e = ERR_INIT;
+
+	*v = (struct verdict){ 0 };
+	if (failed && !json_is(failed, JSON_NULL))
+		set_unscored(v, json_is(failed, JSON_STRING) ? failed->text : "the verifier reports an error");
+	else if (json_is(reward, JSON_NULL))
+		set_unscored(v, "the verifier gave null");
+	else if (reward ? json_real(d, reward, "reward", &v->value, &e)
+			: sum_rewards(&v->value, d, json_get(&d->root, "rewards"), &e))
+		set_unscored(v, e.msg);
+	if (json_is(text, JSON_STRING))
+		v->extracted = xstrndup(text->text, text->n);
+}
+
+static void journal_line(struct exec *x, const char *line, size_t n)
+{
+	struct str s = { 0 };
+
+	str_add(&s, line, n);
+	str_putc(&s, '\n');
+	io_point("write");
+	if (write(x->journal, s.s, s.len) != (ssize_t)s.len || fdatasync(x->journal))
+		die(EX_IOERR, "%s: %s", x->journal_path, strerror(errno));
+	str_release(&s);
+}
+
+static void finish(struct exec *x, long i)
+{
+	x->done[i] = true;
+	x->left--;
+	progress_add(&x->show, 1);
+}
+
+/* A whole line from a child: the answer to its sample, or nonsense, which leaves the sample unscored. */
+static void take_line(struct exec *x, struct child *c, size_t n)
+{
+	long i = c->sample;
+	struct json_doc d;
+	struct err e = ERR_INIT;
+
+	if (json_parse(&d, c->line.s, n, "--exec", 1, &e)) {
+		set_unscored(x->v + i, e.msg);
+	} else {
+		if (same_sample(x->set->s + i, &d)) {
+			take_answer(x->v + i, &d);
+			journal_line(x, c->line.s, n);
+		} else {
+			set_unscored(x->v + i, "the answer is for another sample");
+		}
+		json_release(&d);
+	}
+	memmove(c->line.s, c->line.s + n + 1, c->line.len - n - 1);
+	str_cut(&c->line, c->line.len - n - 1);
+	c->sample = -1;
+	finish(x, i);
+}
+
+static void fail(struct exec *x, struct child *c, const char *why)
+{
+	long i = c->sample;
+
+	stop_child(c);
+	if (i < 0)
+		return;
+	c->sample = -1;
+	set_unscored(x->v + i, why);
+	finish(x, i);
+}
+
+static void hear(struct exec *x, struct child *c)
+{
+	char buf[65536], *nl;
+	ssize_t n = read(c->out, buf, sizeof(buf));
+
+	if (n <= 0) {
+		fail(x, c, "the verifier ended");
+		return;
+	}
+	str_add(&c->line, buf, (size_t)n);
+	if (c->line.len > 16 << 20) {
+		fail(x, c, "the verifier's answer is longer than 16 MiB");
+		return;
+	}
+	while (c->sample >= 0 && (nl = memchr(c->line.s, '\n', c->line.len)))
+		take_line(x, c, (size_t)(nl - c->line.s));
+}
+
+static void ask(struct exec *x, struct child *c)
+{
+	struct str s = { 0 };
+	size_t at = 0;
+
+	while (x->next < x->set->n && x->done[x->next])
+		x->next++;
+	if (x->next >= x->set->n)
+		return;
+	if (c->pid <= 0)
+		start_child(c, x->w->exec);
+	c->sample = x->next++;
+	c->deadline = seconds_now() + x->w->exec_timeout;
+	put_request(&s, x->set->s + c->sample);
+	while (at < s.len) {
+		ssize_t n = write(c->in, s.s + at, s.len - at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			fail(x, c, "the verifier does not read");
+			break;
+		}
+		at += (size_t)n;
+	}
+	str_release(&s);
+}
+
+static void serve(struct exec *x)
+{
+	long n = x->w->exec_workers;
+	struct pollfd *p = xcalloc((size_t)n, sizeof(*p));
+
+	while (x->left) {
+		double wait = 1;
+
+		for (long i = 0; i < n; i++) {
+			struct child *c = x->child + i;
+
+			if (c->sample < 0)
+				ask(x, c);
+			p[i] = (struct pollfd){ c->sample >= 0 ? c->out : -1, POLLIN, 0 };
+			if (c->sample >= 0 && c->deadline - seconds_now() < wait)
+				wait = c->deadline - seconds_now();
+		}
+		poll(p, (nfds_t)n, wait > 0 ? (int)(wait * 1000) + 1 : 0);
+		for (long i = 0; i < n; i++) {
+			struct child *c = x->child + i;
+
+			if (c->sample >= 0 && p[i].revents)
+				hear(x, c);
+			if (c->sample >= 0 && seconds_now() > c->deadline)
+				fail(x, c, "time is up");
+		}
+	}
+	free(p);
+}
+
+/* What an earlier, killed run was told already.  A last line without its end is not a line. */
+static void read_journal(struct exec *x)
+{
+	struct str all = { 0 };
+	struct err e = ERR_INIT;
+	size_t at = 0;
+
+	if (!file_exists(x->journal_path))
+		return;
+	if (file_read(&all, x->journal_path, 0, &e))
+		die_err(&e);
+	while (at < all.len) {
+		char *nl = memchr(all.s + at, '\n', all.len - at);
+		struct json_doc d;
+
+		if (!nl)
+			break;
+		if (!json_parse(&d, all.s + at, (size_t)(nl - all.s) - at, x->journal_path, 1, &e)) {
+			for (long i = 0; i < x->set->n; i++)
+				if (!x->done[i] && same_sample(x->set->s + i, &d)) {
+					take_answer(x->v + i, &d);
+					finish(x, i);
+				}
+			json_release(&d);
+		}
+		at = (size_t)(nl - all.s) + 1;
+	}
+	if (at < all.len && truncate(x->journal_path, (off_t)at))
+		die(EX_IOERR, "%s: %s", x->journal_path, strerror(errno));
+	str_release(&all);
+}
+
+void exec_judge(struct verdict *v, const struct rewards *w, const struct samples *set, const char *journal)
+{
+	struct exec x = { .v = v, .w = w, .set = set, .left = set->n, .journal_path = journal };
+
+	signal(SIGPIPE, SIG_IGN);
+	x.done = xcalloc((size_t)set->n, sizeof(bool));
+	x.child = xcalloc((size_t)w->exec_workers, sizeof(*x.child));
+	progress_start(&x.show, "verifying", (double)set->n, "samples");
+	read_journal(&x);
+	x.journal = open(journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (x.journal < 0)
+		die(EX_CANTCREAT, "%s: %s", journal, strerror(errno));
+	for (long i = 0; i < w->exec_workers; i++)
+		x.child[i] = (struct child){ .in = -1, .out = -1, .sample = -1 };
+	serve(&x);
+	for (long i = 0; i < w->exec_workers; i++) {
+		stop_child(x.child + i);
+		str_release(&x.child[i].line);
+	}
+	progress_end(&x.show);
+	close(x.journal);
+	signal(SIGPIPE, SIG_DFL);
+	free(x.child);
+	free(x.done);
+}
