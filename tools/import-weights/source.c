@@ -80,10 +80,6 @@ const struct source_tensor *source_find(const struct source *s, const char *name
 	return s->n ? bsearch(&key, s->t, (size_t)s->n, sizeof(key), by_name) : NULL;
 }
 
-/* -- values
- * -------------------------------------------------------------------------------------------------------
- */
-
 static void read_plain(void *out, const struct source_tensor *t, long first, long n)
 {
 	size_t size = dtype_size(t->dtype);
@@ -180,10 +176,6 @@ void source_read(void *out, struct source *s, const struct source_tensor *t, lon
 	else
 		read_plain(out, t, first, n);
 }
-
-/* -- side files
- * ---------------------------------------------------------------------------------------------------
- */
 
 static struct side *find_side(const struct source *s, const char *name)
 {

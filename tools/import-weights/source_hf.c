@@ -134,7 +134,7 @@ static void add_fp8(struct source *s, const struct tensor *t, const struct safet
 		    s->path, en->name, en->type_name, en->rank);
 	x->item = item;
 	x->scale = scale;
-	x->unit = s->block_rows * (t->shape[1] ? t->shape[1] : 1);
+	x->unit = tensor_count(t) ? s->block_rows * t->shape[1] : 1;
 }
 
 static void list_tensors(struct source *s)
