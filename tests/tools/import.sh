@@ -146,6 +146,8 @@ kill -CONT $pid
 wait $pid; is $? 0 "does not disturb the first"
 run 0 "whose checkpoint can be read" cairn export two.ckpt -o two.back
 is "$(field weights_digest)" "$(field weights_digest first)" "with the digest that it said"
+run 0 "and imported again, in pieces" import-weights two.back -o two.again
+is "$(field weights_digest)" "$(field weights_digest first)" "it is the same"
 
 # A finished file cut in half.
 for f in full2.ckpt/weights-*.h5; do size=$(wc -c <"$f"); head -c $((size / 2)) "$f" >cut; cp cut "$f"; done

@@ -432,6 +432,49 @@ static void test_fp8(void)
 	   "another quantisation: not built");
 }
 
+/* A matrix that is read in several pieces: 258 rows of blocks, each with its own scales. */
+static void test_large_fp8(void)
+{
+	enum { ROWS = 33000, COLS = 130, BLOCKS = 258 };
+	static const char *const mlp[] = { "up", "gate", "down" };
+	struct folder f, back = { 0 };
+	float scale[2 * BLOCKS], got;
+	const struct tensor *gate;
+	bool good = true;
+	char *dir, name[80];
+
+	make_fp8(&f, 1, 2, (const float[]){ 2, 4 });
+	folder_config(&f, "\"intermediate_size\": 3,", "\"intermediate_size\": 33000,");
+	for (int i = 0; i < 2 * BLOCKS; i++)
+		scale[i] = ldexpf(i % 2 ? 3 : 1, i / 2 % 7);
+	folder_drop(&f, "model.layers.0.mlp.gate_proj.weight_scale_inv");
+	folder_drop(&f, "model.layers.0.mlp.down_proj.weight_scale_inv");
+	for (int i = 0; i < 3; i++) {
+		bool down = i == 2;
+
+		snprintf(name, sizeof(name), "model.layers.0.mlp.%s_proj.weight", mlp[i]);
+		folder_drop(&f, name);
+		memset(folder_add(&f, name, DTYPE_F8_E4M3, 2, down ? COLS : ROWS,
+				  down ? ROWS : COLS, NULL)
+			       ->data,
+		       0x38, ROWS * COLS);
+		strcat(name, "_scale_inv");
+		folder_add(&f, name, DTYPE_F32, 2, down ? 2 : BLOCKS, down ? BLOCKS : 2, scale);
+	}
+	dir = folder_write(&f, "fp8-large");
+	ok(!tool_run("import-weights %s -o %s.ckpt", dir, dir) &&
+		   !tool_run("export %s.ckpt -o %s.back", dir, dir),
+	   "a large matrix of FP8");
+	folder_weights(&back, at("fp8-large.back"));
+	gate = folder_find(&back, "model.layers.0.mlp.gate_proj.weight");
+	for (long i = 0; i < ROWS; i++)
+		for (long j = 0; j < COLS; j += 64) {
+			got = bf16_to_f32(((const uint16_t *)gate->data)[i * COLS + j]);
+			good = good && got == scale[i / 128 * 2 + j / 128];
+		}
+	ok(good, "each block with its own scale in every piece");
+}
+
 static void test_gguf(void)
 {
 	struct folder want = { 0 }, got = { 0 };
@@ -632,6 +675,7 @@ int main(void)
 	test_extras();
 	test_types();
 	test_fp8();
+	test_large_fp8();
 	test_gguf();
 	test_templates();
 	test_smollm2();
