@@ -65,7 +65,7 @@ is "$(cat err)" "" "in silence"
 run 0 "and out again" cairn export full.ckpt -o full.back
 is "$(cat err)" "" "in silence"
 rm full/README.md
-diff -r full full.back >diff; is "$(cat diff)" "" "the folder comes back, byte for byte"
+diff -r full full.back >differences; is "$(cat differences)" "" "the folder comes back, byte for byte"
 run 0 "a .safetensors file with its config beside it" import-weights full/model.safetensors -o file.ckpt
 is "$(field weights_digest)" "$(import-weights full -o full2.ckpt | field weights_digest -)" "is the same model"
 
@@ -150,7 +150,7 @@ run 0 "and imported again, in pieces" import-weights two.back -o two.again
 is "$(field weights_digest)" "$(field weights_digest first)" "it is the same"
 
 # A finished file cut in half.
-for f in full2.ckpt/weights-*.h5; do size=$(wc -c <"$f"); head -c $((size / 2)) "$f" >cut; cp cut "$f"; done
+for f in full2.ckpt/weights-*.h5; do size=$(wc -c <"$f"); head -c $((size / 2)) "$f" >half.h5; cp half.h5 "$f"; done
 run 65 "a file cut in half" cairn export full2.ckpt -o half
 has err 'full2.ckpt/weights-.*h5' "is named"
 gone half "nothing is exported"
