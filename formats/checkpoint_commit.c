@@ -12,7 +12,8 @@
 static const char index_file[] = "index.h5";
 
 /* Blocks that were put in parts are hashed from the file, now that they are whole. */
-static int hash_parts(struct checkpoint_writer *w, const struct shard *s, const char *path, struct err *e)
+static int hash_parts(struct checkpoint_writer *w, const struct shard *s, const char *path,
+		      struct err *e)
 {
 	char *buf = xmalloc(CHECKPOINT_BLOCK);
 	int rc = 0;
@@ -44,7 +45,8 @@ static int finish_shard(struct checkpoint_writer *w, struct shard *s, struct err
 		const struct hdf5_box *b = &w->table.box[s->box[i]];
 
 		if ((uint64_t)w->put[s->box[i]] * dtype_size((enum dtype)b->dtype) != b->bytes)
-			bug("%s: a box of tensor %u (%s) was not put whole", path, b->tensor, slot_name((enum slot)b->slot));
+			bug("%s: a box of tensor %u (%s) was not put whole", path, b->tensor,
+			    slot_name((enum slot)b->slot));
 	}
 	if (hash_parts(w, s, path, e) || table_frame(&s->frame, &w->table, s, path, e))
 		rc = -1;
@@ -70,7 +72,8 @@ static void share_shard(struct checkpoint_writer *w, int number)
 		if (b->file != (uint32_t)number)
 			continue;
 		comm_broadcast(w->comm, &b->offset, sizeof(b->offset), owner);
-		comm_broadcast(w->comm, t->block + b->block, (size_t)table_blocks(b->bytes) * sizeof(*t->block), owner);
+		comm_broadcast(w->comm, t->block + b->block,
+			       (size_t)table_blocks(b->bytes) * sizeof(*t->block), owner);
 	}
 }
 
@@ -101,7 +104,8 @@ static int name_shards(struct checkpoint_writer *w, const char *id, struct err *
 		struct shard *s = &w->table.shard[i];
 		char *from = path_join(w->dir, s->name), *to;
 
-		snprintf(s->name, sizeof(s->name), "%s-%s-%04d.h5", s->optimizer ? "optim" : "weights", id, s->number);
+		snprintf(s->name, sizeof(s->name), "%s-%s-%04d.h5",
+			 s->optimizer ? "optim" : "weights", id, s->number);
 		to = path_join(w->dir, s->name);
 		io_point("rename");
 		if (rename(from, to))
@@ -126,7 +130,8 @@ static int put_whole(struct hdf5_file *f, const struct checkpoint_writer *w, lon
 	for (long i = 0; i < boxes; i++) {
 		const struct hdf5_box *b = &t->box[t->first[k] + i];
 
-		src[i] = (struct hdf5_source){ t->shard[b->file].name, table_dataset(x, b), table_box(b, x->rank) };
+		src[i] = (struct hdf5_source){ t->shard[b->file].name, table_dataset(x, b),
+					       table_box(b, x->rank) };
 	}
 	/* A tensor without elements has no box: an ordinary data set shows its shape. */
 	rc = boxes ? hdf5_put_virtual(f, name, x->dtype, x->shape, x->rank, src, boxes, e) :
@@ -203,7 +208,8 @@ static void put_tensor(struct json_out *o, const struct checkpoint_writer *w, lo
 
 static int by_file_name(const void *a, const void *b)
 {
-	return strcmp(((const struct manifest_file *)a)->name, ((const struct manifest_file *)b)->name);
+	return strcmp(((const struct manifest_file *)a)->name,
+		      ((const struct manifest_file *)b)->name);
 }
 
 static void put_files(struct json_out *o, struct checkpoint_writer *w)
@@ -226,7 +232,8 @@ static void put_files(struct json_out *o, struct checkpoint_writer *w)
 	json_key(o, "shards");
 	json_begin(o, '[');
 	for (int i = 0; i < w->table.shards; i++) {
-		struct manifest_file f = { .bytes = w->table.shard[i].bytes, .hash = w->table.shard[i].frame };
+		struct manifest_file f = { .bytes = w->table.shard[i].bytes,
+					   .hash = w->table.shard[i].frame };
 
 		strcpy(f.name, w->table.shard[i].name);
 		manifest_put_file(o, &f);
@@ -245,9 +252,11 @@ static int write_manifest(struct checkpoint_writer *w, const char *id, struct er
 	for (long k = 0; k < w->n; k++)
 		optimizer |= w->tensor[k].slot != SLOT_WEIGHT;
 	json_add_str(o, "id", id);
-	put_digest(o, "weights_digest", table_digest(w->tensor, w->sum, w->table.sorted, w->n, false));
+	put_digest(o, "weights_digest",
+		   table_digest(w->tensor, w->sum, w->table.sorted, w->n, false));
 	if (optimizer)
-		put_digest(o, "optimizer_digest", table_digest(w->tensor, w->sum, w->table.sorted, w->n, true));
+		put_digest(o, "optimizer_digest",
+			   table_digest(w->tensor, w->sum, w->table.sorted, w->n, true));
 	else
 		json_add_str(o, "optimizer_digest", NULL);
 	json_key(o, "index");
@@ -285,7 +294,9 @@ static int commit(struct checkpoint_writer *w, struct err *e)
 	share(w);
 	if (!writer_rank(w)) {
 		table_id(id, &w->table, w->tensor, w->n);
-		rc = name_shards(w, id, e) || write_manifest(w, id, e) || outdir_commit(&w->out, e) ? -1 : 0;
+		rc = name_shards(w, id, e) || write_manifest(w, id, e) || outdir_commit(&w->out, e)
+			     ? -1
+			     : 0;
 	}
 	return writer_agree(w, rc, e);
 }

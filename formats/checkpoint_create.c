@@ -28,8 +28,12 @@ int writer_agree(const struct checkpoint_writer *w, int rc, struct err *e)
 	return rc;
 }
 
-/* Weights as given, then the optimizer's slots in the order of their weights; `place` leads from the caller's order to ours. */
-static int take_tensors(struct checkpoint_writer *w, const struct checkpoint_tensor *tensor, long n, const char *dir, struct err *e)
+/*
+ * Weights as given, then the optimizer's slots in the order of their weights; `place` leads from
+ * the caller's order to ours.
+ */
+static int take_tensors(struct checkpoint_writer *w, const struct checkpoint_tensor *tensor, long n,
+			const char *dir, struct err *e)
 {
 	struct checkpoint_tensor *copy = arena_calloc(&w->arena, (size_t)n + 1, sizeof(*copy));
 	long *parameter = w->table.parameter = xcalloc((size_t)n + 1, sizeof(long));
@@ -52,7 +56,10 @@ static int take_tensors(struct checkpoint_writer *w, const struct checkpoint_ten
 		for (long i = 0; i < n; i++) {
 			if (copy[i].slot != (enum slot)slot)
 				continue;
-			parameter[at] = slot ? parameter[w->place[table_find(w->given, copy, n, copy[i].name, SLOT_WEIGHT)]] : weights++;
+			parameter[at] =
+				slot ? parameter[w->place[table_find(w->given, copy, n,
+								     copy[i].name, SLOT_WEIGHT)]]
+				     : weights++;
 			w->place[i] = at;
 			w->tensor[at++] = copy[i];
 		}
@@ -61,14 +68,16 @@ static int take_tensors(struct checkpoint_writer *w, const struct checkpoint_ten
 }
 
 /* The largest file number + 1 of weights or of optimizer state. */
-static int count_files(const struct checkpoint_tensor *tensor, const struct checkpoint_piece *piece, long pieces, bool optimizer)
+static int count_files(const struct checkpoint_tensor *tensor, const struct checkpoint_piece *piece,
+		       long pieces, bool optimizer)
 {
 	int files = 0;
 
 	for (long i = 0; i < pieces; i++) {
 		if (piece[i].file < 0 || piece[i].file >= 10000)
 			bug("file number %d", piece[i].file);
-		if ((tensor[piece[i].tensor].slot != SLOT_WEIGHT) == optimizer && piece[i].file >= files)
+		if ((tensor[piece[i].tensor].slot != SLOT_WEIGHT) == optimizer &&
+		    piece[i].file >= files)
 			files = piece[i].file + 1;
 	}
 	return files;
@@ -85,14 +94,19 @@ static void make_shards(struct checkpoint_table *t, int weights, int optim)
 		s->optimizer = i >= weights;
 		s->number = s->optimizer ? i - weights : i;
 		s->bytes = SHARD_ELSEWHERE;
-		snprintf(s->name, sizeof(s->name), "%s-%04d.h5", s->optimizer ? "optim" : "weights", s->number);
+		snprintf(s->name, sizeof(s->name), "%s-%04d.h5", s->optimizer ? "optim" : "weights",
+			 s->number);
 	}
 }
 
-static struct hdf5_box describe(const struct checkpoint_tensor *t, const struct box *b, long parameter, int file)
+static struct hdf5_box describe(const struct checkpoint_tensor *t, const struct box *b,
+				long parameter, int file)
 {
 	struct hdf5_box x = {
-		.tensor = (uint32_t)parameter, .slot = t->slot, .dtype = t->dtype, .file = (uint32_t)file,
+		.tensor = (uint32_t)parameter,
+		.slot = t->slot,
+		.dtype = t->dtype,
+		.file = (uint32_t)file,
 		.bytes = (uint64_t)box_volume(b) * dtype_size(t->dtype),
 	};
 
@@ -103,7 +117,8 @@ static struct hdf5_box describe(const struct checkpoint_tensor *t, const struct 
 	return x;
 }
 
-static int check_spread(const struct checkpoint_table *t, long tensor, const char *name, struct err *e)
+static int check_spread(const struct checkpoint_table *t, long tensor, const char *name,
+			struct err *e)
 {
 	unsigned char *seen = xcalloc((size_t)t->shards + 1, 1);
 	int files = 0;
@@ -114,12 +129,14 @@ static int check_spread(const struct checkpoint_table *t, long tensor, const cha
 	}
 	free(seen);
 	if (files > SHARDS_OF_TENSOR)
-		return err_set(e, EX_UNAVAILABLE, "%s: in %d files, wanted at most %d", name, files, SHARDS_OF_TENSOR);
+		return err_set(e, EX_UNAVAILABLE, "%s: in %d files, wanted at most %d", name, files,
+			       SHARDS_OF_TENSOR);
 	return 0;
 }
 
 /* The table without offsets: boxes by tensor, each tensor's in the order given. */
-static int take_pieces(struct checkpoint_writer *w, const struct checkpoint_piece *piece, long pieces, const char *dir, struct err *e)
+static int take_pieces(struct checkpoint_writer *w, const struct checkpoint_piece *piece,
+		       long pieces, const char *dir, struct err *e)
 {
 	struct checkpoint_table *t = &w->table;
 	int weights = count_files(w->caller, piece, pieces, false);
@@ -142,7 +159,8 @@ static int take_pieces(struct checkpoint_writer *w, const struct checkpoint_piec
 
 		if (!box_inside(&piece[i].box, x->shape, x->rank) || !box_volume(&piece[i].box))
 			bug("%s: a piece that is empty or outside of its tensor", x->name);
-		t->box[next[k]++] = describe(x, &piece[i].box, t->parameter[k], piece[i].file + (x->slot ? weights : 0));
+		t->box[next[k]++] = describe(x, &piece[i].box, t->parameter[k],
+					     piece[i].file + (x->slot ? weights : 0));
 	}
 	free(next);
 	for (long i = 0; i < t->boxes; i++) {
@@ -170,7 +188,9 @@ static int take_whole(struct checkpoint_writer *w, const char *dir, struct err *
 
 	for (long i = 0; i < w->n; i++)
 		if (table_volume(&w->caller[i]))
-			piece[pieces++] = (struct checkpoint_piece){ i, 0, box_whole(w->caller[i].shape, w->caller[i].rank) };
+			piece[pieces++] = (struct checkpoint_piece){
+				i, 0, box_whole(w->caller[i].shape, w->caller[i].rank)
+			};
 	rc = take_pieces(w, piece, pieces, dir, e);
 	free(piece);
 	return rc;
@@ -196,7 +216,8 @@ static int make_shard(struct checkpoint_writer *w, int number, struct err *e)
 			if (t->box[i].file != (uint32_t)number)
 				continue;
 			name = table_dataset(&w->tensor[k], &t->box[i]);
-			rc = hdf5_reserve(&t->box[i].offset, &f, name, w->tensor[k].dtype, b.extent, b.rank, e);
+			rc = hdf5_reserve(&t->box[i].offset, &f, name, w->tensor[k].dtype, b.extent,
+					  b.rank, e);
 			free(name);
 		}
 	}
@@ -283,9 +304,10 @@ static int begin_manifest(struct json_out *o, const struct checkpoint_meta *m, s
 	return 0;
 }
 
-int checkpoint_create(struct checkpoint_writer **out, const char *dir, const struct checkpoint_meta *m,
-		      const struct checkpoint_tensor *tensors, long n, const struct checkpoint_piece *piece, long pieces,
-		      struct comm *comm, struct err *e)
+int checkpoint_create(struct checkpoint_writer **out, const char *dir,
+		      const struct checkpoint_meta *m, const struct checkpoint_tensor *tensors,
+		      long n, const struct checkpoint_piece *piece, long pieces, struct comm *comm,
+		      struct err *e)
 {
 	struct checkpoint_writer *w = xcalloc(1, sizeof(*w));
 	const char *recipe = m->history.recipe;
@@ -295,7 +317,8 @@ int checkpoint_create(struct checkpoint_writer **out, const char *dir, const str
 	w->comm = comm;
 	w->out.lock = -1;
 	if (take_tensors(w, tensors, n, dir, e) || begin_manifest(&w->manifest, m, e) ||
-	    (piece ? take_pieces(w, piece, pieces, dir, e) : take_whole(w, dir, e)) || make_directory(w, dir, e))
+	    (piece ? take_pieces(w, piece, pieces, dir, e) : take_whole(w, dir, e)) ||
+	    make_directory(w, dir, e))
 		goto bad;
 	rc = recipe ? checkpoint_put_file(w, "recipe.yaml", recipe, strlen(recipe), e) : 0;
 	for (int i = 0; i < w->table.shards && !rc; i++)

@@ -14,16 +14,19 @@ static const struct json *member(const struct checkpoint *c, const char *key)
 	return json_get(&c->manifest.root, key);
 }
 
-static int want_array(const struct json **a, const struct checkpoint *c, const char *key, struct err *e)
+static int want_array(const struct json **a, const struct checkpoint *c, const char *key,
+		      struct err *e)
 {
 	*a = member(c, key);
 	if (!json_is(*a, JSON_ARRAY))
-		return err_set(e, EX_DATAERR, "%s: %s: found %s, wanted an array", c->manifest.file, key, json_type_name(*a));
+		return err_set(e, EX_DATAERR, "%s: %s: found %s, wanted an array", c->manifest.file,
+			       key, json_type_name(*a));
 	return 0;
 }
 
 /* A string or null (NULL). */
-static int text_or_null(const char **out, const struct checkpoint *c, const char *key, struct err *e)
+static int text_or_null(const char **out, const struct checkpoint *c, const char *key,
+			struct err *e)
 {
 	*out = NULL;
 	if (json_is(member(c, key), JSON_NULL))
@@ -35,15 +38,21 @@ static int not_built(const struct checkpoint *c, const char *key, struct err *e)
 {
 	if (!member(c, key) || json_is(member(c, key), JSON_NULL))
 		return 0;
-	return err_set(e, EX_UNAVAILABLE, "%s: %s: this version does not read checkpoints that use it", c->manifest.file, key);
+	return err_set(e, EX_UNAVAILABLE,
+		       "%s: %s: this version does not read checkpoints that use it",
+		       c->manifest.file, key);
 }
 
 static int read_counters(struct checkpoint *c, struct err *e)
 {
 	const struct json *o = member(c, "counters");
-	struct { const char *key; long *to; } const n[] = {
-		{ "step", &c->counters.step }, { "updates", &c->counters.updates }, { "schedule_step", &c->counters.schedule_step },
-		{ "skipped", &c->counters.skipped }, { "consumed_samples", &c->counters.consumed_samples },
+	struct { const char *key; long *to;
+	} const n[] = {
+		{ "step", &c->counters.step },
+		{ "updates", &c->counters.updates },
+		{ "schedule_step", &c->counters.schedule_step },
+		{ "skipped", &c->counters.skipped },
+		{ "consumed_samples", &c->counters.consumed_samples },
 		{ "tokens", &c->counters.tokens },
 	};
 
@@ -51,7 +60,9 @@ static int read_counters(struct checkpoint *c, struct err *e)
 		if (json_int(&c->manifest, json_get(o, n[i].key), n[i].key, n[i].to, e))
 			return -1;
 		if (*n[i].to < 0)
-			return err_set(e, EX_DATAERR, "%s: counters.%s: found %ld, wanted 0 or more", c->manifest.file, n[i].key, *n[i].to);
+			return err_set(e, EX_DATAERR,
+				       "%s: counters.%s: found %ld, wanted 0 or more",
+				       c->manifest.file, n[i].key, *n[i].to);
 	}
 	return 0;
 }
@@ -60,26 +71,35 @@ static int read_summary(struct checkpoint *c, struct err *e)
 {
 	const char *id;
 
-	if (not_built(c, "base", e) || not_built(c, "compression", e) || not_built(c, "scattered", e))
+	if (not_built(c, "base", e) || not_built(c, "compression", e) ||
+	    not_built(c, "scattered", e))
 		return -1;
-	if (json_str(&c->manifest, member(c, "id"), "id", &id, e) || text_or_null(&c->head, c, "head", e) ||
-	    text_or_null(&c->optimizer, c, "optimizer", e) || text_or_null(&c->precision, c, "precision", e) ||
+	if (json_str(&c->manifest, member(c, "id"), "id", &id, e) ||
+	    text_or_null(&c->head, c, "head", e) ||
+	    text_or_null(&c->optimizer, c, "optimizer", e) ||
+	    text_or_null(&c->precision, c, "precision", e) ||
 	    text_or_null(&c->fingerprint, c, "fingerprint", e) || read_counters(c, e))
 		return -1;
 	if (strlen(id) != 16 || !c->head)
-		return err_set(e, EX_DATAERR, "%s: id and head: wanted 16 hexadecimal digits and a name", c->manifest.file);
+		return err_set(e, EX_DATAERR,
+			       "%s: id and head: wanted 16 hexadecimal digits and a name",
+			       c->manifest.file);
 	memcpy(c->id, id, 17);
 	c->cursor = json_is(member(c, "cursor"), JSON_NULL) ? NULL : member(c, "cursor");
 	c->history = member(c, "history");
-	if (layout_from_json(&c->layout, &c->manifest, member(c, "layout"), e) || history_check(&c->manifest, c->history, e) ||
-	    manifest_get_digest(&c->weights_digest, &c->manifest, &c->manifest.root, "weights_digest", e))
+	if (layout_from_json(&c->layout, &c->manifest, member(c, "layout"), e) ||
+	    history_check(&c->manifest, c->history, e) ||
+	    manifest_get_digest(&c->weights_digest, &c->manifest, &c->manifest.root,
+				"weights_digest", e))
 		return -1;
 	c->has_optimizer = !json_is(member(c, "optimizer_digest"), JSON_NULL);
-	if (c->has_optimizer && manifest_get_digest(&c->optimizer_digest, &c->manifest, &c->manifest.root, "optimizer_digest", e))
+	if (c->has_optimizer && manifest_get_digest(&c->optimizer_digest, &c->manifest,
+						    &c->manifest.root, "optimizer_digest", e))
 		return -1;
 	c->has_tokenizer = !json_is(member(c, "tokenizer"), JSON_NULL);
 	if (c->has_tokenizer)
-		return manifest_get_digest(&c->tokenizer_digest, &c->manifest, member(c, "tokenizer"), "digest", e);
+		return manifest_get_digest(&c->tokenizer_digest, &c->manifest,
+					   member(c, "tokenizer"), "digest", e);
 	return 0;
 }
 
@@ -97,7 +117,8 @@ static int read_files(struct checkpoint *c, struct err *e)
 	if (!checkpoint_has_side(c, "hf/config.json"))
 		return err_set(e, EX_DATAERR, "%s: it lists no hf/config.json", c->manifest.file);
 	if (shards->n > SHARDS_MOST)
-		return err_set(e, EX_DATAERR, "%s: %zu shards, wanted at most %d", c->manifest.file, shards->n, SHARDS_MOST);
+		return err_set(e, EX_DATAERR, "%s: %zu shards, wanted at most %d", c->manifest.file,
+			       shards->n, SHARDS_MOST);
 	t->shard = xcalloc(shards->n + 1, sizeof(*t->shard));
 	for (; t->shards < (int)shards->n; t->shards++) {
 		struct shard *s = &t->shard[t->shards];
@@ -107,7 +128,8 @@ static int read_files(struct checkpoint *c, struct err *e)
 		if (manifest_get_file(&f, &c->manifest, &shards->item[t->shards], e))
 			return -1;
 		if (strlen(f.name) >= sizeof(s->name) || strchr(f.name, '/'))
-			return err_set(e, EX_DATAERR, "%s: \"%s\" cannot be the name of a shard", c->manifest.file, f.name);
+			return err_set(e, EX_DATAERR, "%s: \"%s\" cannot be the name of a shard",
+				       c->manifest.file, f.name);
 		strcpy(s->name, f.name);
 		s->optimizer = !strncmp(f.name, "optim-", 6);
 		s->bytes = f.bytes;
@@ -116,7 +138,8 @@ static int read_files(struct checkpoint *c, struct err *e)
 	return 0;
 }
 
-static int read_role(enum param_role *role, const struct checkpoint *c, const struct json *o, struct err *e)
+static int read_role(enum param_role *role, const struct checkpoint *c, const struct json *o,
+		     struct err *e)
 {
 	const char *text;
 
@@ -128,10 +151,12 @@ static int read_role(enum param_role *role, const struct checkpoint *c, const st
 			return 0;
 		}
 	}
-	return err_set(e, EX_DATAERR, "%s:%d: role: found \"%.40s\"", c->manifest.file, o->line, text);
+	return err_set(e, EX_DATAERR, "%s:%d: role: found \"%.40s\"", c->manifest.file, o->line,
+		       text);
 }
 
-static int read_dtype(enum dtype *dtype, const struct checkpoint *c, const struct json *o, struct err *e)
+static int read_dtype(enum dtype *dtype, const struct checkpoint *c, const struct json *o,
+		      struct err *e)
 {
 	const char *text;
 
@@ -139,7 +164,8 @@ static int read_dtype(enum dtype *dtype, const struct checkpoint *c, const struc
 		return -1;
 	*dtype = dtype_find(text);
 	if (*dtype == DTYPE_NONE)
-		return err_set(e, EX_DATAERR, "%s:%d: dtype: found \"%.40s\"", c->manifest.file, o->line, text);
+		return err_set(e, EX_DATAERR, "%s:%d: dtype: found \"%.40s\"", c->manifest.file,
+			       o->line, text);
 	return 0;
 }
 
@@ -149,11 +175,13 @@ static int read_weight(struct checkpoint *c, long i, const struct json *o, struc
 	const struct json *name = json_get(o, "name"), *shape = json_get(o, "shape");
 
 	c->table->parameter[i] = i;
-	if (json_str(&c->manifest, name, "name of a tensor", &t->name, e) || read_dtype(&t->dtype, c, o, e) ||
-	    read_role(&t->role, c, o, e) || manifest_get_digest(&c->sum[i], &c->manifest, o, "sum", e))
+	if (json_str(&c->manifest, name, "name of a tensor", &t->name, e) ||
+	    read_dtype(&t->dtype, c, o, e) || read_role(&t->role, c, o, e) ||
+	    manifest_get_digest(&c->sum[i], &c->manifest, o, "sum", e))
 		return -1;
 	if (strlen(t->name) != name->n || !json_is(shape, JSON_ARRAY) || shape->n > TENSOR_RANK)
-		return err_set(e, EX_DATAERR, "%s:%d: a tensor's name or shape cannot be", c->manifest.file, o->line);
+		return err_set(e, EX_DATAERR, "%s:%d: a tensor's name or shape cannot be",
+			       c->manifest.file, o->line);
 	t->rank = (int)shape->n;
 	for (int k = 0; k < t->rank; k++)
 		if (json_int(&c->manifest, &shape->item[k], "shape", &t->shape[k], e))
@@ -174,7 +202,8 @@ static long count_slots(const struct json *tensors)
 	return n;
 }
 
-static int read_slot(struct checkpoint *c, const struct json *slots, long parameter, enum slot slot, struct err *e)
+static int read_slot(struct checkpoint *c, const struct json *slots, long parameter, enum slot slot,
+		     struct err *e)
 {
 	const struct json *o = json_get(slots, slot_name(slot));
 
@@ -183,7 +212,8 @@ static int read_slot(struct checkpoint *c, const struct json *slots, long parame
 	c->tensor[c->n] = c->tensor[parameter];
 	c->tensor[c->n].slot = slot;
 	c->table->parameter[c->n] = parameter;
-	if (read_dtype(&c->tensor[c->n].dtype, c, o, e) || manifest_get_digest(&c->sum[c->n], &c->manifest, o, "sum", e) ||
+	if (read_dtype(&c->tensor[c->n].dtype, c, o, e) ||
+	    manifest_get_digest(&c->sum[c->n], &c->manifest, o, "sum", e) ||
 	    table_check_tensor(&c->tensor[c->n], c->manifest.file, e))
 		return -1;
 	c->n++;
@@ -210,27 +240,37 @@ static int read_tensors(struct checkpoint *c, struct err *e)
 			if (read_slot(c, json_get(&list->item[i], "slots"), i, (enum slot)s, e))
 				return -1;
 	if (c->n != all)
-		return err_set(e, EX_UNAVAILABLE, "%s: tensors: an optimizer slot that this version does not know", c->manifest.file);
+		return err_set(e, EX_UNAVAILABLE,
+			       "%s: tensors: an optimizer slot that this version does not know",
+			       c->manifest.file);
 	return table_sort(&c->table->sorted, c->tensor, c->n, c->manifest.file, e);
 }
 
 /* Row i belongs to tensor k, and every number in it is possible. */
-static int check_box(const struct checkpoint *c, long k, long i, uint64_t block, const char *file, struct err *e)
+static int check_box(const struct checkpoint *c, long k, long i, uint64_t block, const char *file,
+		     struct err *e)
 {
 	const struct checkpoint_table *t = c->table;
 	const struct checkpoint_tensor *x = &c->tensor[k];
 	const struct hdf5_box *b = &t->box[i];
 	struct box box = table_box(b, x->rank);
 
-	if (b->tensor != (uint32_t)t->parameter[k] || b->slot != (uint32_t)x->slot || b->dtype != (uint32_t)x->dtype)
-		return err_set(e, EX_DATAERR, "%s: %s: box %ld is of another tensor, slot or type", file, x->name, i);
-	if (b->file >= (uint32_t)t->shards || t->shard[b->file].optimizer != (x->slot != SLOT_WEIGHT))
-		return err_set(e, EX_DATAERR, "%s: %s: box %ld is in file %u, which is not one of its shards", file, x->name, i, b->file);
+	if (b->tensor != (uint32_t)t->parameter[k] || b->slot != (uint32_t)x->slot ||
+	    b->dtype != (uint32_t)x->dtype)
+		return err_set(e, EX_DATAERR, "%s: %s: box %ld is of another tensor, slot or type",
+			       file, x->name, i);
+	if (b->file >= (uint32_t)t->shards ||
+	    t->shard[b->file].optimizer != (x->slot != SLOT_WEIGHT))
+		return err_set(e, EX_DATAERR,
+			       "%s: %s: box %ld is in file %u, which is not one of its shards",
+			       file, x->name, i, b->file);
 	if (!box_inside(&box, x->shape, x->rank) || !box_volume(&box))
-		return err_set(e, EX_DATAERR, "%s: %s: box %ld is empty or outside of the tensor", file, x->name, i);
+		return err_set(e, EX_DATAERR, "%s: %s: box %ld is empty or outside of the tensor",
+			       file, x->name, i);
 	if (b->bytes != (uint64_t)box_volume(&box) * dtype_size(x->dtype) || b->block != block)
-		return err_set(e, EX_DATAERR, "%s: %s: box %ld has %llu bytes from block %llu", file, x->name, i,
-			       (unsigned long long)b->bytes, (unsigned long long)b->block);
+		return err_set(e, EX_DATAERR, "%s: %s: box %ld has %llu bytes from block %llu",
+			       file, x->name, i, (unsigned long long)b->bytes,
+			       (unsigned long long)b->block);
 	return 0;
 }
 
@@ -243,7 +283,9 @@ static int check_boxes(struct checkpoint *c, const char *file, struct err *e)
 	t->first = xcalloc((size_t)c->n + 1, sizeof(long));
 	for (long k = 0; k < c->n; k++) {
 		t->first[k] = i;
-		for (; i < t->boxes && t->box[i].tensor == (uint32_t)t->parameter[k] && t->box[i].slot == c->tensor[k].slot; i++) {
+		for (; i < t->boxes && t->box[i].tensor == (uint32_t)t->parameter[k] &&
+		       t->box[i].slot == c->tensor[k].slot;
+		     i++) {
 			if (check_box(c, k, i, block, file, e))
 				return -1;
 			block += (uint64_t)table_blocks(t->box[i].bytes);
@@ -251,8 +293,10 @@ static int check_boxes(struct checkpoint *c, const char *file, struct err *e)
 	}
 	t->first[c->n] = i;
 	if (i != t->boxes || block != (uint64_t)t->blocks)
-		return err_set(e, EX_DATAERR, "%s: box %ld of %ld is of no tensor in its order, or %llu blocks are not %ld", file, i,
-			       t->boxes, (unsigned long long)block, t->blocks);
+		return err_set(
+			e, EX_DATAERR,
+			"%s: box %ld of %ld is of no tensor in its order, or %llu blocks are not %ld",
+			file, i, t->boxes, (unsigned long long)block, t->blocks);
 	return 0;
 }
 
@@ -266,11 +310,16 @@ static int read_index(struct checkpoint *c, struct err *e)
 	char *path;
 	int rc;
 
-	if (manifest_get_file(&m, &c->manifest, member(c, "index"), e) || manifest_check_file(c->dir, &m, e))
+	if (manifest_get_file(&m, &c->manifest, member(c, "index"), e) ||
+	    manifest_check_file(c->dir, &m, e))
 		return -1;
 	path = path_join(c->dir, m.name);
-	rc = hdf5_open(&f, path, e) || hdf5_get_boxes(&t->box, &t->boxes, &f, "boxes", TABLE_MOST, e) ||
-	     hdf5_get(&blocks, &t->blocks, &f, "blocks", DTYPE_U64, 1, TABLE_MOST, e) ? -1 : 0;
+	rc = hdf5_open(&f, path, e) ||
+			     hdf5_get_boxes(&t->box, &t->boxes, &f, "boxes", TABLE_MOST, e) ||
+			     hdf5_get(&blocks, &t->blocks, &f, "blocks", DTYPE_U64, 1, TABLE_MOST,
+				      e)
+		     ? -1
+		     : 0;
 	hdf5_abandon(&f);
 	t->block = blocks;
 	if (!rc)
@@ -296,9 +345,10 @@ static int check_shards(const struct checkpoint *c, struct err *e)
 
 int checkpoint_open(struct checkpoint *c, const char *dir, struct err *e)
 {
-	*c = (struct checkpoint){ .dir = xstrdup(dir), .table = xcalloc(1, sizeof(struct checkpoint_table)) };
-	if (manifest_read(&c->manifest, dir, "model", e) || read_summary(c, e) || read_files(c, e) || read_tensors(c, e) ||
-	    read_index(c, e) || check_shards(c, e)) {
+	*c = (struct checkpoint){ .dir = xstrdup(dir),
+				  .table = xcalloc(1, sizeof(struct checkpoint_table)) };
+	if (manifest_read(&c->manifest, dir, "model", e) || read_summary(c, e) ||
+	    read_files(c, e) || read_tensors(c, e) || read_index(c, e) || check_shards(c, e)) {
 		checkpoint_close(c);
 		return -1;
 	}

@@ -47,9 +47,11 @@ static void put_run(void *arg, long offset, long flat, long n)
 	const struct put_job *j = r->j;
 	const char *p = r->at + (size_t)offset * j->elem;
 
-	r->sum = digest_add(r->sum, digest_elements(p, (size_t)n, (int)j->elem, (uint64_t)flat, j->name_hash));
+	r->sum = digest_add(
+		r->sum, digest_elements(p, (size_t)n, (int)j->elem, (uint64_t)flat, j->name_hash));
 	if (r->write && !r->rc)
-		r->rc = file_pwrite(j->shard->fd, j->path, p, (size_t)n * j->elem, r->offset + (uint64_t)offset * j->elem, &r->e);
+		r->rc = file_pwrite(j->shard->fd, j->path, p, (size_t)n * j->elem,
+				    r->offset + (uint64_t)offset * j->elem, &r->e);
 }
 
 static void put_block(void *arg, long i, int thread)
@@ -74,7 +76,8 @@ static void put_block(void *arg, long i, int thread)
 	for (int k = 0; k < subs; k++) {
 		if (box_intersect(&in, &sub[k], &j->part)) {
 			if (!direct)
-				box_copy(j->scratch[thread] + (size_t)at * j->elem, &sub[k], j->data, &j->data_box, &in, j->elem);
+				box_copy(j->scratch[thread] + (size_t)at * j->elem, &sub[k],
+					 j->data, &j->data_box, &in, j->elem);
 			r.at = bytes + (size_t)at * j->elem;
 			r.offset = j->entry->offset + (uint64_t)(e0 + at) * j->elem;
 			box_runs(&in, &sub[k], j->t->shape, put_run, &r);
@@ -82,8 +85,10 @@ static void put_block(void *arg, long i, int thread)
 		at += box_volume(&sub[k]);
 	}
 	if (!r.write) {
-		j->w->table.block[j->entry->block + (uint64_t)block] = hash64(bytes, (size_t)n * j->elem);
-		r.rc = file_pwrite(j->shard->fd, j->path, bytes, (size_t)n * j->elem, j->entry->offset + (uint64_t)e0 * j->elem, &r.e);
+		j->w->table.block[j->entry->block + (uint64_t)block] =
+			hash64(bytes, (size_t)n * j->elem);
+		r.rc = file_pwrite(j->shard->fd, j->path, bytes, (size_t)n * j->elem,
+				   j->entry->offset + (uint64_t)e0 * j->elem, &r.e);
 	}
 	j->w->state[j->entry->block + (uint64_t)block] = r.write ? BLOCK_IN_PARTS : BLOCK_HASHED;
 	pthread_mutex_lock(&j->lock);
@@ -115,7 +120,8 @@ static long index_in(const struct box *b, const long *at)
 
 static int put_piece(struct put_job *j, long box)
 {
-	long per = (long)(CHECKPOINT_BLOCK / j->elem), last[TENSOR_RANK], part = box_volume(&j->part), origin[TENSOR_RANK];
+	long per = (long)(CHECKPOINT_BLOCK / j->elem), last[TENSOR_RANK],
+	     part = box_volume(&j->part), origin[TENSOR_RANK];
 
 	j->volume = box_volume(&j->piece);
 	j->rows = same_rows(&j->piece, &j->data_box);
@@ -131,11 +137,17 @@ static int put_piece(struct put_job *j, long box)
 	return j->rc;
 }
 
-int checkpoint_put(struct checkpoint_writer *w, long tensor, const struct box *b, const void *data, struct err *e)
+int checkpoint_put(struct checkpoint_writer *w, long tensor, const struct box *b, const void *data,
+		   struct err *e)
 {
 	long k = w->place[tensor];
 	const struct checkpoint_tensor *t = &w->tensor[k];
-	struct put_job j = { .w = w, .t = t, .data = data, .elem = dtype_size(t->dtype), .e = e, .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct put_job j = { .w = w,
+			     .t = t,
+			     .data = data,
+			     .elem = dtype_size(t->dtype),
+			     .e = e,
+			     .lock = PTHREAD_MUTEX_INITIALIZER };
 	int threads = pool_threads(), rc = 0;
 
 	j.data_box = b ? *b : box_whole(t->shape, t->rank);

@@ -10,7 +10,10 @@
 #include "libcommon/file.h"
 #include "libcommon/pool.h"
 
-/* One stored box's share of a read: block by block, each verified, then what is wanted is copied out. */
+/*
+ * One stored box's share of a read: block by block, each verified, then what is wanted is copied
+ * out.
+ */
 struct read_job {
 	const struct checkpoint *c;
 	const struct checkpoint_tensor *t;
@@ -23,7 +26,8 @@ struct read_job {
 	long volume;                    /* of the stored box */
 	long first;
 	bool rows;                      /* stored and wanted differ in the first dimension only */
-	long shift;                     /* then: index in the output minus index in the stored box */
+	/* then: index in the output minus index in the stored box */
+	long shift;
 	uint64_t name_hash;
 	char **scratch;
 	pthread_mutex_t lock;           /* of what follows */
@@ -50,7 +54,8 @@ static int open_shard(struct checkpoint *c, struct shard *s, const char *path, s
 	if (table_frame(&d, c->table, s, path, e) == 0) {
 		if (digest_equal(d, s->frame))
 			return 0;
-		err_set(e, EX_DATAERR, "%s: the bytes around its data have checksum %s, wanted %s: damaged or of another checkpoint",
+		err_set(e, EX_DATAERR,
+			"%s: the bytes around its data have checksum %s, wanted %s: damaged or of another checkpoint",
 			path, digest_hex(have, d), digest_hex(want, s->frame));
 	}
 	close(s->fd);
@@ -72,7 +77,8 @@ static int fetch(struct read_job *j, char *bytes, long block, long first, long n
 	uint64_t want = j->c->table->block[j->entry->block + (uint64_t)block], have;
 	struct err e = ERR_INIT;
 
-	if (file_pread(j->shard->fd, j->path, bytes, (size_t)n * j->elem, j->entry->offset + (uint64_t)first * j->elem, &e)) {
+	if (file_pread(j->shard->fd, j->path, bytes, (size_t)n * j->elem,
+		       j->entry->offset + (uint64_t)first * j->elem, &e)) {
 		err_prefix(&e, "%s (%s)", j->t->name, slot_name(j->t->slot));
 		fail(j, &e);
 		return -1;
@@ -80,9 +86,11 @@ static int fetch(struct read_job *j, char *bytes, long block, long first, long n
 	have = hash64(bytes, (size_t)n * j->elem);
 	if (have == want)
 		return 0;
-	err_set(&e, EX_DATAERR, "%s: %s (%s): the %zu bytes at %llu have checksum %016llx, wanted %016llx: damaged", j->path,
-		j->t->name, slot_name(j->t->slot), (size_t)n * j->elem,
-		(unsigned long long)(j->entry->offset + (uint64_t)first * j->elem), (unsigned long long)have, (unsigned long long)want);
+	err_set(&e, EX_DATAERR,
+		"%s: %s (%s): the %zu bytes at %llu have checksum %016llx, wanted %016llx: damaged",
+		j->path, j->t->name, slot_name(j->t->slot), (size_t)n * j->elem,
+		(unsigned long long)(j->entry->offset + (uint64_t)first * j->elem),
+		(unsigned long long)have, (unsigned long long)want);
 	fail(j, &e);
 	return -1;
 }
@@ -97,8 +105,9 @@ static void sum_run(void *arg, long offset, long flat, long n)
 {
 	struct sum_run *r = arg;
 
-	r->sum = digest_add(r->sum, digest_elements(r->at + (size_t)offset * r->j->elem, (size_t)n, (int)r->j->elem, (uint64_t)flat,
-						    r->j->name_hash));
+	r->sum = digest_add(r->sum,
+			    digest_elements(r->at + (size_t)offset * r->j->elem, (size_t)n,
+					    (int)r->j->elem, (uint64_t)flat, r->j->name_hash));
 }
 
 static void read_block(void *arg, long i, int thread)
@@ -156,7 +165,8 @@ static void read_box(struct read_job *j)
 	for (int i = 0; i < j->part.rank; i++) {
 		last[i] = j->part.start[i] + j->part.extent[i] - 1;
 		origin[i] = j->part.start[i];
-		if (i && (j->stored.start[i] != j->wanted.start[i] || j->stored.extent[i] != j->wanted.extent[i]))
+		if (i && (j->stored.start[i] != j->wanted.start[i] ||
+			  j->stored.extent[i] != j->wanted.extent[i]))
 			j->rows = false;
 	}
 	j->shift = index_in(&j->wanted, origin) - index_in(&j->stored, origin);
@@ -165,10 +175,16 @@ static void read_box(struct read_job *j)
 }
 
 /* out NULL: verify, and add the digest up into *sum. */
-static int read_tensor(char *out, struct checkpoint *c, long tensor, const struct box *b, struct digest *sum, struct err *e)
+static int read_tensor(char *out, struct checkpoint *c, long tensor, const struct box *b,
+		       struct digest *sum, struct err *e)
 {
 	const struct checkpoint_tensor *t = &c->tensor[tensor];
-	struct read_job j = { .c = c, .t = t, .out = out, .elem = dtype_size(t->dtype), .e = e, .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct read_job j = { .c = c,
+			      .t = t,
+			      .out = out,
+			      .elem = dtype_size(t->dtype),
+			      .e = e,
+			      .lock = PTHREAD_MUTEX_INITIALIZER };
 	int threads = pool_threads();
 	long got = 0;
 
@@ -207,13 +223,18 @@ static int read_tensor(char *out, struct checkpoint *c, long tensor, const struc
 	return j.rc;
 }
 
-int checkpoint_read(void *out, struct checkpoint *c, long tensor, const struct box *b, struct err *e)
+int checkpoint_read(void *out, struct checkpoint *c, long tensor, const struct box *b,
+		    struct err *e)
 {
 	return read_tensor(out, c, tensor, b, NULL, e);
 }
 
-/* Raw bits go to the upper end of the output and are widened upwards: what is read is always ahead of what is written. */
-int checkpoint_read_f32(float *out, struct checkpoint *c, long tensor, const struct box *b, struct err *e)
+/*
+ * Raw bits go to the upper end of the output and are widened upwards: what is read is always ahead
+ * of what is written.
+ */
+int checkpoint_read_f32(float *out, struct checkpoint *c, long tensor, const struct box *b,
+			struct err *e)
 {
 	enum { PIECE = 4096 };
 	const struct checkpoint_tensor *t = &c->tensor[tensor];
@@ -222,7 +243,8 @@ int checkpoint_read_f32(float *out, struct checkpoint *c, long tensor, const str
 	char *raw = (char *)out + n * (sizeof(float) - size), piece[PIECE * sizeof(float)];
 
 	if (!dtype_is_float(t->dtype))
-		return err_set(e, EX_DATAERR, "%s: %s: %s is no floating type", c->dir, t->name, dtype_name(t->dtype));
+		return err_set(e, EX_DATAERR, "%s: %s: %s is no floating type", c->dir, t->name,
+			       dtype_name(t->dtype));
 	if (t->dtype == DTYPE_F32)
 		return checkpoint_read(out, c, tensor, b, e);
 	if (size > sizeof(float)) {
@@ -254,7 +276,8 @@ static int verify_files(const struct checkpoint *c, struct err *e)
 		if (manifest_check_file(c->dir, &c->side[i], e))
 			return -1;
 	if (c->has_tokenizer)
-		if (manifest_get_file(&f, &c->manifest, json_path(&c->manifest.root, "tokenizer.file"), e) ||
+		if (manifest_get_file(&f, &c->manifest,
+				      json_path(&c->manifest.root, "tokenizer.file"), e) ||
 		    manifest_check_file(c->dir, &f, e))
 			return -1;
 	return 0;
@@ -268,8 +291,9 @@ static int verify_data(struct checkpoint *c, struct err *e)
 		if (read_tensor(NULL, c, i, NULL, &sum, e))
 			return -1;
 		if (!digest_equal(sum, c->sum[i]))
-			return err_set(e, EX_DATAERR, "%s: %s (%s): its digest is not the one in the manifest", c->dir,
-				       c->tensor[i].name, slot_name(c->tensor[i].slot));
+			return err_set(e, EX_DATAERR,
+				       "%s: %s (%s): its digest is not the one in the manifest",
+				       c->dir, c->tensor[i].name, slot_name(c->tensor[i].slot));
 	}
 	return 0;
 }
@@ -288,15 +312,20 @@ int checkpoint_verify(struct checkpoint *c, bool deep, struct err *e)
 		if (rc)
 			return -1;
 	}
-	if (!digest_equal(table_digest(c->tensor, c->sum, t->sorted, c->n, false), c->weights_digest))
-		return err_set(e, EX_DATAERR, "%s: weights_digest is not that of its tensors", c->dir);
-	if (c->has_optimizer && !digest_equal(table_digest(c->tensor, c->sum, t->sorted, c->n, true), c->optimizer_digest))
-		return err_set(e, EX_DATAERR, "%s: optimizer_digest is not that of its tensors", c->dir);
+	if (!digest_equal(table_digest(c->tensor, c->sum, t->sorted, c->n, false),
+			  c->weights_digest))
+		return err_set(e, EX_DATAERR, "%s: weights_digest is not that of its tensors",
+			       c->dir);
+	if (c->has_optimizer &&
+	    !digest_equal(table_digest(c->tensor, c->sum, t->sorted, c->n, true),
+			  c->optimizer_digest))
+		return err_set(e, EX_DATAERR, "%s: optimizer_digest is not that of its tensors",
+			       c->dir);
 	return deep ? verify_data(c, e) : 0;
 }
 
-int checkpoint_check_master(const char *name, const void *weight, enum dtype dtype, const float *master, long first, long n,
-			    struct err *e)
+int checkpoint_check_master(const char *name, const void *weight, enum dtype dtype,
+			    const float *master, long first, long n, struct err *e)
 {
 	for (long i = 0; i < n; i++) {
 		uint32_t have, want, inf;
@@ -316,8 +345,10 @@ int checkpoint_check_master(const char *name, const void *weight, enum dtype dty
 				continue;
 		} else
 			bug("%s: a master of %s", name, dtype_name(dtype));
-		return err_set(e, EX_DATAERR, "%s: element %ld: the stored weight is 0x%x, but its master rounds to 0x%x", name,
-			       first + i, have, want);
+		return err_set(
+			e, EX_DATAERR,
+			"%s: element %ld: the stored weight is 0x%x, but its master rounds to 0x%x",
+			name, first + i, have, want);
 	}
 	return 0;
 }

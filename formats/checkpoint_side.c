@@ -11,9 +11,10 @@ enum { BLOB_MOST = 1 << 30 };
 
 static const char tokenizer_file[] = "tokenizer.h5";
 
-/* -- writing ----------------------------------------------------------------------------------------------------- */
+/* -- writing ------------------------------------------------------------ */
 
-int checkpoint_put_file(struct checkpoint_writer *w, const char *name, const void *p, size_t n, struct err *e)
+int checkpoint_put_file(struct checkpoint_writer *w, const char *name, const void *p, size_t n,
+			struct err *e)
 {
 	if (writer_rank(w))
 		return 0;
@@ -105,14 +106,17 @@ static bool is_among(const char *name, const char *const *list)
 	return false;
 }
 
-static int copy_one(struct manifest_file *copy, const struct checkpoint_writer *w, const char *from, const struct manifest_file *f,
-		    struct err *e)
+static int copy_one(struct manifest_file *copy, const struct checkpoint_writer *w, const char *from,
+		    const struct manifest_file *f, struct err *e)
 {
 	char *a = path_join(from, f->name), *b = path_join(w->dir, f->name);
 	int rc = file_copy(a, b, e);
 
 	*copy = *f;
-	/* What arrived is checked against what the parent's manifest says, so damage is not handed on. */
+	/*
+	 * What arrived is checked against what the parent's manifest says, so damage is not handed
+	 * on.
+	 */
 	if (!rc)
 		rc = manifest_check_file(w->dir, copy, e);
 	if (rc)
@@ -124,10 +128,12 @@ static int copy_one(struct manifest_file *copy, const struct checkpoint_writer *
 
 static int parent_tokenizer(struct manifest_file *f, const struct checkpoint *c, struct err *e)
 {
-	return manifest_get_file(f, &c->manifest, json_path(&c->manifest.root, "tokenizer.file"), e);
+	return manifest_get_file(f, &c->manifest, json_path(&c->manifest.root, "tokenizer.file"),
+				 e);
 }
 
-int checkpoint_copy_side(struct checkpoint_writer *w, const struct checkpoint *from, const char *const *except, struct err *e)
+int checkpoint_copy_side(struct checkpoint_writer *w, const struct checkpoint *from,
+			 const char *const *except, struct err *e)
 {
 	struct manifest_file f;
 
@@ -149,7 +155,7 @@ int checkpoint_copy_side(struct checkpoint_writer *w, const struct checkpoint *f
 	return 0;
 }
 
-/* -- reading ----------------------------------------------------------------------------------------------------- */
+/* -- reading ------------------------------------------------------------ */
 
 static const struct manifest_file *find_side(const struct checkpoint *c, const char *name)
 {
@@ -164,7 +170,8 @@ bool checkpoint_has_side(const struct checkpoint *c, const char *name)
 	return find_side(c, name) != NULL;
 }
 
-int checkpoint_side_file(struct str *out, const struct checkpoint *c, const char *name, struct err *e)
+int checkpoint_side_file(struct str *out, const struct checkpoint *c, const char *name,
+			 struct err *e)
 {
 	const struct manifest_file *f = find_side(c, name);
 	size_t before = out->len;
@@ -177,9 +184,11 @@ int checkpoint_side_file(struct str *out, const struct checkpoint *c, const char
 		return -1;
 	path = path_join(c->dir, name);
 	rc = file_read(out, path, 0, e);
-	if (!rc && (out->len - before != f->bytes ||
-		    !digest_equal(hash128(out->s ? out->s + before : "", out->len - before), f->hash)))
-		rc = err_set(e, EX_DATAERR, "%s: its bytes do not have the checksum in the manifest", path);
+	if (!rc &&
+	    (out->len - before != f->bytes ||
+	     !digest_equal(hash128(out->s ? out->s + before : "", out->len - before), f->hash)))
+		rc = err_set(e, EX_DATAERR,
+			     "%s: its bytes do not have the checksum in the manifest", path);
 	free(path);
 	return rc;
 }
@@ -219,7 +228,8 @@ int checkpoint_read_tokenizer(struct blob *b, const struct checkpoint *c, struct
 	path = path_join(c->dir, m.name);
 	rc = hdf5_open(&f, path, e) || hdf5_each(&f, read_part, &l, e) ? -1 : 0;
 	if (!rc && !digest_equal(blob_digest(b), c->tokenizer_digest))
-		rc = err_set(e, EX_DATAERR, "%s: its contents do not have the digest in the manifest", path);
+		rc = err_set(e, EX_DATAERR,
+			     "%s: its contents do not have the digest in the manifest", path);
 	hdf5_abandon(&f);
 	if (rc)
 		blob_release(b);

@@ -11,7 +11,8 @@ enum { FRAME_MOST = 512 << 20 };        /* bytes outside of boxes in one shard *
 
 const char *slot_name(enum slot s)
 {
-	static const char *const name[SLOT_COUNT] = { "weight", "master", "exp_avg", "exp_avg_sq", "momentum" };
+	static const char *const name[SLOT_COUNT] = { "weight", "master", "exp_avg", "exp_avg_sq",
+						      "momentum" };
 
 	if ((unsigned)s >= SLOT_COUNT)
 		bug("slot %d", (int)s);
@@ -36,13 +37,15 @@ void table_release(struct checkpoint_table *t)
 
 static int by_name(const void *a, const void *b, void *arg)
 {
-	const struct checkpoint_tensor *t = arg, *x = &t[*(const long *)a], *y = &t[*(const long *)b];
+	const struct checkpoint_tensor *t = arg, *x = &t[*(const long *)a],
+				       *y = &t[*(const long *)b];
 	int c = strcmp(x->name, y->name);
 
 	return c ? c : (int)x->slot - (int)y->slot;
 }
 
-int table_sort(long **sorted, const struct checkpoint_tensor *tensor, long n, const char *file, struct err *e)
+int table_sort(long **sorted, const struct checkpoint_tensor *tensor, long n, const char *file,
+	       struct err *e)
 {
 	long *s = xmalloc((size_t)(n + 1) * sizeof(*s));
 
@@ -54,19 +57,23 @@ int table_sort(long **sorted, const struct checkpoint_tensor *tensor, long n, co
 		const struct checkpoint_tensor *t = &tensor[s[i]], *w;
 
 		if (i && !by_name(&s[i - 1], &s[i], (void *)tensor))
-			return err_set(e, EX_DATAERR, "%s: %s: %s comes twice", file, t->name, slot_name(t->slot));
+			return err_set(e, EX_DATAERR, "%s: %s: %s comes twice", file, t->name,
+				       slot_name(t->slot));
 		if (t->slot == SLOT_WEIGHT)
 			weight = i;
 		w = &tensor[s[weight]];
 		if (w->slot != SLOT_WEIGHT || strcmp(w->name, t->name))
-			return err_set(e, EX_DATAERR, "%s: %s: a %s without its weight", file, t->name, slot_name(t->slot));
+			return err_set(e, EX_DATAERR, "%s: %s: a %s without its weight", file,
+				       t->name, slot_name(t->slot));
 		if (t->role != w->role || !shape_equal(t->shape, t->rank, w->shape, w->rank))
-			return err_set(e, EX_DATAERR, "%s: %s: its %s has another shape or role", file, t->name, slot_name(t->slot));
+			return err_set(e, EX_DATAERR, "%s: %s: its %s has another shape or role",
+				       file, t->name, slot_name(t->slot));
 	}
 	return 0;
 }
 
-long table_find(const long *sorted, const struct checkpoint_tensor *tensor, long n, const char *name, enum slot slot)
+long table_find(const long *sorted, const struct checkpoint_tensor *tensor, long n,
+		const char *name, enum slot slot)
 {
 	long lo = 0, hi = n;
 
@@ -92,15 +99,20 @@ int table_check_tensor(const struct checkpoint_tensor *t, const char *file, stru
 	size_t bytes;
 
 	if (!*t->name || strchr(t->name, '/') || !strcmp(t->name, ".") || !strcmp(t->name, ".."))
-		return err_set(e, EX_DATAERR, "%s: \"%s\" cannot be the name of a tensor: empty, a dot, or with a slash", file, t->name);
+		return err_set(
+			e, EX_DATAERR,
+			"%s: \"%s\" cannot be the name of a tensor: empty, a dot, or with a slash",
+			file, t->name);
 	if (t->dtype <= DTYPE_NONE || t->dtype >= DTYPE_COUNT)
 		return err_set(e, EX_DATAERR, "%s: %s: no known type", file, t->name);
 	if (t->rank < 0 || t->rank > TENSOR_RANK)
-		return err_set(e, EX_DATAERR, "%s: %s: %d dimensions, wanted at most %d", file, t->name, t->rank, TENSOR_RANK);
+		return err_set(e, EX_DATAERR, "%s: %s: %d dimensions, wanted at most %d", file,
+			       t->name, t->rank, TENSOR_RANK);
 	/* Zeros do not excuse the others: the product of the extents that are not 0 must fit. */
 	bytes = dtype_size(t->dtype);
 	for (int i = 0; i < t->rank; i++) {
-		if (t->shape[i] < 0 || __builtin_mul_overflow(bytes, t->shape[i] ? (size_t)t->shape[i] : 1, &bytes) ||
+		if (t->shape[i] < 0 ||
+		    __builtin_mul_overflow(bytes, t->shape[i] ? (size_t)t->shape[i] : 1, &bytes) ||
 		    bytes > INT64_MAX)
 			return err_set(e, EX_DATAERR, "%s: %s: its size overflows", file, t->name);
 	}
@@ -159,17 +171,20 @@ int table_index_shards(struct checkpoint_table *t, const char *dir, struct err *
 		for (long i = 0; i < sh->boxes && sh->bytes != SHARD_ELSEWHERE; i++) {
 			const struct hdf5_box *b = &t->box[sh->box[i]];
 
-			if (b->offset < end || b->offset > sh->bytes || b->bytes > sh->bytes - b->offset)
-				return err_set(e, EX_DATAERR, "%s/%s: the box at byte %llu overlaps another or the end of the file",
-					       dir, sh->name, (unsigned long long)b->offset);
+			if (b->offset < end || b->offset > sh->bytes ||
+			    b->bytes > sh->bytes - b->offset)
+				return err_set(
+					e, EX_DATAERR,
+					"%s/%s: the box at byte %llu overlaps another or the end of the file",
+					dir, sh->name, (unsigned long long)b->offset);
 			end = b->offset + b->bytes;
 		}
 	}
 	return 0;
 }
 
-int table_check_tiling(const struct checkpoint_table *t, const struct checkpoint_tensor *tensor, long n, const char *file,
-		       struct err *e)
+int table_check_tiling(const struct checkpoint_table *t, const struct checkpoint_tensor *tensor,
+		       long n, const char *file, struct err *e)
 {
 	for (long i = 0; i < n; i++) {
 		const struct checkpoint_tensor *x = &tensor[i];
@@ -180,7 +195,8 @@ int table_check_tiling(const struct checkpoint_table *t, const struct checkpoint
 
 		for (long k = 0; k < boxes; k++)
 			b[k] = table_box(&t->box[t->first[i] + k], x->rank);
-		snprintf(what, sizeof(what), "%.300s: %.300s (%s)", file, x->name, slot_name(x->slot));
+		snprintf(what, sizeof(what), "%.300s: %.300s (%s)", file, x->name,
+			 slot_name(x->slot));
 		rc = box_tiling(b, boxes, x->shape, x->rank, what, e);
 		free(b);
 		if (rc)
@@ -189,7 +205,8 @@ int table_check_tiling(const struct checkpoint_table *t, const struct checkpoint
 	return 0;
 }
 
-int table_frame(struct digest *d, const struct checkpoint_table *t, const struct shard *s, const char *path, struct err *e)
+int table_frame(struct digest *d, const struct checkpoint_table *t, const struct shard *s,
+		const char *path, struct err *e)
 {
 	uint64_t total = s->bytes, at = 0, used = 0;
 	char *buf;
@@ -198,7 +215,8 @@ int table_frame(struct digest *d, const struct checkpoint_table *t, const struct
 	for (long i = 0; i < s->boxes; i++)
 		total -= t->box[s->box[i]].bytes;
 	if (total > FRAME_MOST)
-		return err_set(e, EX_DATAERR, "%s: %llu bytes outside of its boxes, wanted at most %d", path,
+		return err_set(e, EX_DATAERR,
+			       "%s: %llu bytes outside of its boxes, wanted at most %d", path,
 			       (unsigned long long)total, (int)FRAME_MOST);
 	buf = xmalloc(total + 1);
 	for (long i = 0; i <= s->boxes && !rc; i++) {
@@ -241,7 +259,8 @@ static void add_description(struct str *s, const struct checkpoint_tensor *t)
 		add_u64(s, (uint64_t)t->shape[k]);
 }
 
-struct digest table_digest(const struct checkpoint_tensor *tensor, const struct digest *sum, const long *sorted, long n, bool optimizer)
+struct digest table_digest(const struct checkpoint_tensor *tensor, const struct digest *sum,
+			   const long *sorted, long n, bool optimizer)
 {
 	struct str s = { 0 };
 	struct digest d;
@@ -260,7 +279,8 @@ struct digest table_digest(const struct checkpoint_tensor *tensor, const struct 
 	return d;
 }
 
-void table_id(char id[17], const struct checkpoint_table *t, const struct checkpoint_tensor *tensor, long n)
+void table_id(char id[17], const struct checkpoint_table *t, const struct checkpoint_tensor *tensor,
+	      long n)
 {
 	struct str s = { 0 };
 	struct digest part[3], d;

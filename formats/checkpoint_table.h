@@ -1,14 +1,18 @@
 #ifndef FORMATS_CHECKPOINT_TABLE_H
 #define FORMATS_CHECKPOINT_TABLE_H
 
-/* Private to checkpoint*.c: tensors, boxes, blocks and shards, as the writer plans them and the reader finds them. */
+/*
+ * Private to checkpoint*.c: tensors, boxes, blocks and shards, as the writer plans them and the
+ * reader finds them.
+ */
 
 #include "formats/checkpoint.h"
 #include "formats/hdf5_file.h"
 #include "libcommon/outdir.h"
 
 enum { SHARD_NAME = 48, SHARDS_OF_TENSOR = 256 };
-#define SHARD_ELSEWHERE UINT64_MAX      /* size of a shard that another rank writes, until it tells */
+/* size of a shard that another rank writes, until it tells */
+#define SHARD_ELSEWHERE UINT64_MAX
 
 struct shard {
 	char name[SHARD_NAME];
@@ -24,31 +28,47 @@ struct checkpoint_table {
 	struct hdf5_box *box; long boxes;       /* owned; by tensor, in the order of the tensors */
 	uint64_t *block; long blocks;           /* owned; XXH3-64 of each block, box after box */
 	struct shard *shard; int shards;        /* owned; weights first, by number */
-	long *first;            /* owned; n + 1: tensor t has the boxes first[t] .. first[t + 1] - 1 */
-	long *parameter;        /* owned; n: index of the tensor's parameter in the manifest's "tensors" */
+	/* owned; n + 1: tensor t has the boxes first[t] .. first[t + 1] - 1 */
+	long *first;
+	/* owned; n: index of the tensor's parameter in the manifest's "tensors" */
+	long *parameter;
 	long *sorted;           /* owned; n: tensors by (name, slot) */
 };
 
 void table_release(struct checkpoint_table *t);
-/* The tensors by (name, slot); EX_DATAERR on a pair that comes twice, a slot without weight, another shape or role than it. */
-int table_sort(long **sorted, const struct checkpoint_tensor *tensor, long n, const char *file, struct err *e) MUST_CHECK;
-long table_find(const long *sorted, const struct checkpoint_tensor *tensor, long n, const char *name, enum slot slot);
+/*
+ * The tensors by (name, slot); EX_DATAERR on a pair that comes twice, a slot without weight,
+ * another shape or role than it.
+ */
+int table_sort(long **sorted, const struct checkpoint_tensor *tensor, long n, const char *file,
+	       struct err *e) MUST_CHECK;
+long table_find(const long *sorted, const struct checkpoint_tensor *tensor, long n,
+		const char *name, enum slot slot);
 /* Names, types and extents are possible: EX_DATAERR with the tensor's name. */
-int table_check_tensor(const struct checkpoint_tensor *t, const char *file, struct err *e) MUST_CHECK;
+int table_check_tensor(const struct checkpoint_tensor *t, const char *file,
+		       struct err *e) MUST_CHECK;
 long table_volume(const struct checkpoint_tensor *t);
 struct box table_box(const struct hdf5_box *b, int rank);
 long table_blocks(uint64_t bytes);      /* blocks of a box */
-/* Fill `box` of every shard, by offset; EX_DATAERR where two overlap or one ends behind the file. */
+/*
+ * Fill `box` of every shard, by offset; EX_DATAERR where two overlap or one ends behind the file.
+ */
 int table_index_shards(struct checkpoint_table *t, const char *dir, struct err *e) MUST_CHECK;
 /* The boxes of each tensor tile it exactly once. */
-int table_check_tiling(const struct checkpoint_table *t, const struct checkpoint_tensor *tensor, long n, const char *file,
-		       struct err *e) MUST_CHECK;
-int table_frame(struct digest *d, const struct checkpoint_table *t, const struct shard *s, const char *path, struct err *e) MUST_CHECK;
-/* Elements [first, first + n) of the dense box `b`, as boxes of the whole tensor in their order; their number. */
+int table_check_tiling(const struct checkpoint_table *t, const struct checkpoint_tensor *tensor,
+		       long n, const char *file, struct err *e) MUST_CHECK;
+int table_frame(struct digest *d, const struct checkpoint_table *t, const struct shard *s,
+		const char *path, struct err *e) MUST_CHECK;
+/*
+ * Elements [first, first + n) of the dense box `b`, as boxes of the whole tensor in their order;
+ * their number.
+ */
 int table_range(struct box out[2 * TENSOR_RANK], const struct box *b, long first, long n);
 /* Digest of the weights (slot 0) or of the optimizer's slots: cairn-checkpoint(5), "Digests". */
-struct digest table_digest(const struct checkpoint_tensor *tensor, const struct digest *sum, const long *sorted, long n, bool optimizer);
-void table_id(char id[17], const struct checkpoint_table *t, const struct checkpoint_tensor *tensor, long n);
+struct digest table_digest(const struct checkpoint_tensor *tensor, const struct digest *sum,
+			   const long *sorted, long n, bool optimizer);
+void table_id(char id[17], const struct checkpoint_table *t, const struct checkpoint_tensor *tensor,
+	      long n);
 /* "weight/model.norm.weight@0": the data set that holds a box in its shard; the caller frees. */
 char *table_dataset(const struct checkpoint_tensor *t, const struct hdf5_box *b);
 
@@ -74,15 +94,22 @@ struct checkpoint_writer {
 
 enum { BLOCK_EMPTY, BLOCK_HASHED, BLOCK_IN_PARTS };
 
-static inline int writer_rank(const struct checkpoint_writer *w) { return w->comm ? w->comm->rank : 0; }
-static inline int writer_size(const struct checkpoint_writer *w) { return w->comm ? w->comm->size : 1; }
+static inline int writer_rank(const struct checkpoint_writer *w)
+{
+	return w->comm ? w->comm->rank : 0;
+}
+static inline int writer_size(const struct checkpoint_writer *w)
+{
+	return w->comm ? w->comm->size : 1;
+}
 static inline bool writer_owns(const struct checkpoint_writer *w, const struct shard *s)
 {
 	return s->number % writer_size(w) == writer_rank(w);
 }
 /* Do all ranks agree that this went well?  -1 on every rank when one failed. */
 int writer_agree(const struct checkpoint_writer *w, int rc, struct err *e) MUST_CHECK;
-int writer_write_index(struct manifest_file *f, struct checkpoint_writer *w, struct err *e) MUST_CHECK;
+int writer_write_index(struct manifest_file *f, struct checkpoint_writer *w,
+		       struct err *e) MUST_CHECK;
 void writer_free(struct checkpoint_writer *w);
 
 #endif

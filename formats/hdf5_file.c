@@ -15,7 +15,10 @@ static void start_library(void)
 
 	if (started)
 		return;
-	/* Network file systems without locks would refuse the open; our directories are written once and by one. */
+	/*
+	 * Network file systems without locks would refuse the open; our directories are written
+	 * once and by one.
+	 */
 	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
 	H5open();
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -97,8 +100,8 @@ static hid_t make(struct hdf5_file *f, const char *name, hid_t type, hid_t space
 	return H5Dcreate2(f->id, name, type, space, H5P_DEFAULT, list, H5P_DEFAULT);
 }
 
-int hdf5_reserve(uint64_t *offset, struct hdf5_file *f, const char *name, enum dtype dtype, const long *shape, int rank,
-		 struct err *e)
+int hdf5_reserve(uint64_t *offset, struct hdf5_file *f, const char *name, enum dtype dtype,
+		 const long *shape, int rank, struct err *e)
 {
 	hid_t type, space, list, set;
 	haddr_t at;
@@ -121,7 +124,8 @@ int hdf5_reserve(uint64_t *offset, struct hdf5_file *f, const char *name, enum d
 	return at == HADDR_UNDEF ? hdf5_failed(e, f, name, "cannot be given room") : 0;
 }
 
-static int put(struct hdf5_file *f, const char *name, hid_t type, const long *shape, int rank, const void *data, struct err *e)
+static int put(struct hdf5_file *f, const char *name, hid_t type, const long *shape, int rank,
+	       const void *data, struct err *e)
 {
 	hid_t space = hdf5_space(shape, rank), list = hdf5_dataset_list(), set;
 	int rc = -1;
@@ -141,7 +145,8 @@ static int put(struct hdf5_file *f, const char *name, hid_t type, const long *sh
 	return rc;
 }
 
-int hdf5_put(struct hdf5_file *f, const char *name, enum dtype dtype, const long *shape, int rank, const void *data, struct err *e)
+int hdf5_put(struct hdf5_file *f, const char *name, enum dtype dtype, const long *shape, int rank,
+	     const void *data, struct err *e)
 {
 	hid_t type;
 	int rc;
@@ -155,7 +160,8 @@ int hdf5_put(struct hdf5_file *f, const char *name, enum dtype dtype, const long
 	return rc;
 }
 
-int hdf5_put_boxes(struct hdf5_file *f, const char *name, const struct hdf5_box *b, long n, struct err *e)
+int hdf5_put_boxes(struct hdf5_file *f, const char *name, const struct hdf5_box *b, long n,
+		   struct err *e)
 {
 	hid_t type = hdf5_box_type();
 	int rc = put(f, name, type, &n, 1, b, e);
@@ -178,13 +184,14 @@ bool hdf5_has(const struct hdf5_file *f, const char *name)
 }
 
 /* Extents of a data set whose type, rank and storage are as wanted; its bytes. */
-static int inspect(size_t *bytes, long *shape, struct hdf5_file *f, const char *name, hid_t set, hid_t type, int rank, size_t most,
-		   struct err *e)
+static int inspect(size_t *bytes, long *shape, struct hdf5_file *f, const char *name, hid_t set,
+		   hid_t type, int rank, size_t most, struct err *e)
 {
 	hid_t have = H5Dget_type(set), space = H5Dget_space(set), list = H5Dget_create_plist(set);
 	hsize_t dims[H5S_MAX_RANK];
 	int r = H5Sget_simple_extent_ndims(space);
-	bool same = H5Tequal(have, type) > 0, dense = H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_external_count(list) == 0;
+	bool same = H5Tequal(have, type) > 0,
+	     dense = H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_external_count(list) == 0;
 	hssize_t points = H5Sget_simple_extent_npoints(space);
 	size_t size = H5Tget_size(type);
 
@@ -194,18 +201,25 @@ static int inspect(size_t *bytes, long *shape, struct hdf5_file *f, const char *
 	H5Sclose(space);
 	H5Tclose(have);
 	if (!same || !dense || r != rank || points < 0)
-		return err_set(e, EX_DATAERR, "%s: %s: a data set of another %s, wanted contiguous of rank %d", f->path, name,
-			       !same ? "type" : !dense ? "storage" : "rank", rank);
+		return err_set(e, EX_DATAERR,
+			       "%s: %s: a data set of another %s, wanted contiguous of rank %d",
+			       f->path, name,
+			       !same	? "type"
+			       : !dense ? "storage"
+					: "rank",
+			       rank);
 	if ((uint64_t)points > most / size)
-		return err_set(e, EX_DATAERR, "%s: %s: %lld elements of %zu bytes, wanted at most %zu bytes", f->path, name,
-			       (long long)points, size, most);
+		return err_set(e, EX_DATAERR,
+			       "%s: %s: %lld elements of %zu bytes, wanted at most %zu bytes",
+			       f->path, name, (long long)points, size, most);
 	for (int i = 0; i < rank; i++)
 		shape[i] = (long)dims[i];
 	*bytes = (size_t)points * size;
 	return 0;
 }
 
-static int get(void **data, long *shape, struct hdf5_file *f, const char *name, hid_t type, int rank, size_t most, struct err *e)
+static int get(void **data, long *shape, struct hdf5_file *f, const char *name, hid_t type,
+	       int rank, size_t most, struct err *e)
 {
 	hid_t set = hdf5_has(f, name) ? H5Dopen2(f->id, name, H5P_DEFAULT) : -1;
 	size_t bytes;
@@ -229,8 +243,8 @@ out:
 	return rc;
 }
 
-int hdf5_get(void **data, long *shape, struct hdf5_file *f, const char *name, enum dtype dtype, int rank, size_t most,
-	     struct err *e)
+int hdf5_get(void **data, long *shape, struct hdf5_file *f, const char *name, enum dtype dtype,
+	     int rank, size_t most, struct err *e)
 {
 	hid_t type = hdf5_type(dtype);
 	int rc = get(data, shape, f, name, type, rank, most, e);
@@ -239,7 +253,8 @@ int hdf5_get(void **data, long *shape, struct hdf5_file *f, const char *name, en
 	return rc;
 }
 
-int hdf5_get_boxes(struct hdf5_box **b, long *n, struct hdf5_file *f, const char *name, size_t most, struct err *e)
+int hdf5_get_boxes(struct hdf5_box **b, long *n, struct hdf5_file *f, const char *name, size_t most,
+		   struct err *e)
 {
 	hid_t type = hdf5_box_type();
 	void *data;
@@ -265,7 +280,8 @@ static herr_t visit(hid_t group, const char *name, const H5L_info_t *info, void 
 	return w->fn(w->arg, name, w->e) ? 1 : 0;
 }
 
-int hdf5_each(struct hdf5_file *f, int (*fn)(void *arg, const char *name, struct err *e), void *arg, struct err *e)
+int hdf5_each(struct hdf5_file *f, int (*fn)(void *arg, const char *name, struct err *e), void *arg,
+	      struct err *e)
 {
 	struct walk w = { fn, arg, e };
 	herr_t rc = H5Literate(f->id, H5_INDEX_NAME, H5_ITER_INC, NULL, visit, &w);

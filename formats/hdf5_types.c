@@ -121,5 +121,6 @@ int hdf5_failed(struct err *e, const struct hdf5_file *f, const char *name, cons
 	const char *why = "no reason given";
 
 	H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &why);
-	return err_set(e, EX_IOERR, "%s: %s%s%s (HDF5: %s)", f->path, name ? name : "", name ? ": " : "", what, why);
+	return err_set(e, EX_IOERR, "%s: %s%s%s (HDF5: %s)", f->path, name ? name : "",
+		       name ? ": " : "", what, why);
 }

@@ -57,8 +57,8 @@ static int map(hid_t list, hid_t whole, const struct hdf5_source *src)
 	return rc < 0 ? -1 : 0;
 }
 
-int hdf5_put_virtual(struct hdf5_file *f, const char *name, enum dtype dtype, const long *shape, int rank,
-		     const struct hdf5_source *src, long n, struct err *e)
+int hdf5_put_virtual(struct hdf5_file *f, const char *name, enum dtype dtype, const long *shape,
+		     int rank, const struct hdf5_source *src, long n, struct err *e)
 {
 	unsigned char fill[8];
 	hid_t type, space, list, set = -1;
@@ -68,8 +68,10 @@ int hdf5_put_virtual(struct hdf5_file *f, const char *name, enum dtype dtype, co
 		return -1;
 	/* A virtual data set needs a dimension; a scalar has one box, so a link shows it whole. */
 	if (rank == 0 && n == 1)
-		return H5Lcreate_external(src->file, src->name, f->id, name, H5P_DEFAULT, H5P_DEFAULT) < 0 ?
-		       hdf5_failed(e, f, name, "cannot be linked") : 0;
+		return H5Lcreate_external(src->file, src->name, f->id, name, H5P_DEFAULT,
+					  H5P_DEFAULT) < 0
+			       ? hdf5_failed(e, f, name, "cannot be linked")
+			       : 0;
 	type = hdf5_type(dtype);
 	space = hdf5_space(shape, rank);
 	list = hdf5_dataset_list();

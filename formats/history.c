@@ -12,8 +12,9 @@ static const char hidden[] = "***";
 /* "--api-key", "env.x.hf_token": does the last word of the name say that its value is a secret? */
 static bool is_secret(const char *name, size_t n)
 {
-	static const char *const word[] = { "token", "secret", "password", "passwd", "passphrase", "credential", "credentials",
-					    "key", "apikey" };
+	static const char *const word[] = { "token",	   "secret",	 "password",
+					    "passwd",	   "passphrase", "credential",
+					    "credentials", "key",	 "apikey" };
 
 	for (size_t i = 0; i < sizeof(word) / sizeof(*word); i++) {
 		size_t len = strlen(word[i]);
@@ -60,7 +61,8 @@ static void put_entry(struct json_out *o, const struct history *h)
 	json_add_str(o, "version", h->version);
 	json_key(o, "arguments");
 	put_arguments(o, h);
-	json_add_str(o, "recipe", h->recipe ? digest_hex(hex, hash128(h->recipe, strlen(h->recipe))) : NULL);
+	json_add_str(o, "recipe",
+		     h->recipe ? digest_hex(hex, hash128(h->recipe, strlen(h->recipe))) : NULL);
 	json_key(o, "seeds");
 	json_begin(o, '[');
 	for (int i = 0; i < h->seeds; i++)
@@ -120,7 +122,8 @@ static void put_runs(struct json_out *o, const struct history *h, const struct j
 
 void history_put(struct json_out *o, const struct history *h)
 {
-	const struct json *pd = json_get(h->parent, "digest"), *first = json_path(h->parent, "summary.first");
+	const struct json *pd = json_get(h->parent, "digest"),
+			  *first = json_path(h->parent, "summary.first");
 	const char *parent = json_is(pd, JSON_STRING) ? pd->text : NULL;
 	struct json_out text = { .indent = -1 };
 	char hex[33];
@@ -154,7 +157,8 @@ int history_check(const struct json_doc *d, const struct json *history, struct e
 	char hex[33];
 
 	if (!json_is(entry, JSON_OBJECT))
-		return err_set(e, EX_DATAERR, "%s: history.entry: found %s, wanted an object", d->file, json_type_name(entry));
+		return err_set(e, EX_DATAERR, "%s: history.entry: found %s, wanted an object",
+			       d->file, json_type_name(entry));
 	if (manifest_get_digest(&want, d, history, "digest", e))
 		return -1;
 	json_put(&text, entry);

@@ -63,8 +63,10 @@ static int check_sum(const char *text, size_t n, const char *path, struct err *e
 		return err_set(e, EX_DATAERR, "%s: %zu bytes, wanted a manifest", path, n);
 	snprintf(want, sizeof(want), "\"%s\"\n}\n", digest_hex(hex, hash128(text, n - TAIL)));
 	if (memcmp(text + n - TAIL, want, TAIL))
-		return err_set(e, EX_DATAERR, "%s: the checksum at its end does not match its bytes: truncated or altered (wanted %s)",
-			       path, hex);
+		return err_set(
+			e, EX_DATAERR,
+			"%s: the checksum at its end does not match its bytes: truncated or altered (wanted %s)",
+			path, hex);
 	return 0;
 }
 
@@ -80,19 +82,27 @@ static int check_version(const struct json_doc *d, struct err *e)
 	    json_int(d, json_get(&d->root, "reader"), "reader", &reader, e))
 		return -1;
 	if (version < 1 || reader < 1 || reader > version)
-		return err_set(e, EX_DATAERR, "%s: version %ld for readers from %ld: no such format", d->file, version, reader);
+		return err_set(e, EX_DATAERR,
+			       "%s: version %ld for readers from %ld: no such format", d->file,
+			       version, reader);
 	if (reader > MANIFEST_VERSION)
-		return err_set(e, EX_UNAVAILABLE, "%s: version %ld needs a reader of version %ld; this one is %d: use a newer cairn",
-			       d->file, version, reader, MANIFEST_VERSION);
+		return err_set(
+			e, EX_UNAVAILABLE,
+			"%s: version %ld needs a reader of version %ld; this one is %d: use a newer cairn",
+			d->file, version, reader, MANIFEST_VERSION);
 	if (!json_is(features, JSON_ARRAY))
-		return err_set(e, EX_DATAERR, "%s: features: found %s, wanted an array", d->file, json_type_name(features));
+		return err_set(e, EX_DATAERR, "%s: features: found %s, wanted an array", d->file,
+			       json_type_name(features));
 	for (size_t i = 0; i < features->n; i++)
-		return err_set(e, EX_UNAVAILABLE, "%s: feature %s is not known to this version", d->file,
-			       json_is(&features->item[i], JSON_STRING) ? features->item[i].text : "without a name");
+		return err_set(e, EX_UNAVAILABLE, "%s: feature %s is not known to this version",
+			       d->file,
+			       json_is(&features->item[i], JSON_STRING) ? features->item[i].text
+									: "without a name");
 	return 0;
 }
 
-int manifest_parse(struct json_doc *d, const char *text, size_t n, const char *path, const char *kind, struct err *e)
+int manifest_parse(struct json_doc *d, const char *text, size_t n, const char *path,
+		   const char *kind, struct err *e)
 {
 	if (check_sum(text, n, path, e) || json_parse(d, text, n, path, 1, e))
 		return -1;
@@ -102,8 +112,8 @@ int manifest_parse(struct json_doc *d, const char *text, size_t n, const char *p
 		const struct json *k = json_get(&d->root, "kind");
 		bool adapter = json_eq_str(k, "adapter");
 
-		err_set(e, adapter ? EX_UNAVAILABLE : EX_DATAERR, "%s: kind: found %s, wanted %s%s", path,
-			json_is(k, JSON_STRING) ? k->text : json_type_name(k), kind,
+		err_set(e, adapter ? EX_UNAVAILABLE : EX_DATAERR, "%s: kind: found %s, wanted %s%s",
+			path, json_is(k, JSON_STRING) ? k->text : json_type_name(k), kind,
 			adapter ? "; adapters are not built into this version" : "");
 		goto bad;
 	}
@@ -122,8 +132,10 @@ int manifest_read(struct json_doc *d, const char *dir, const char *kind, struct 
 
 	if (!file_exists(path))
 		err_set(e, EX_NOINPUT, "%s: no manifest.json there%s", dir,
-			file_is_dir(tmp) ? "; its writer has not finished (DIR.tmp is left): run it again" :
-			file_is_dir(dir) ? ", so it is no checkpoint and no set of samples" : ": no such directory");
+			file_is_dir(tmp)
+				? "; its writer has not finished (DIR.tmp is left): run it again"
+			: file_is_dir(dir) ? ", so it is no checkpoint and no set of samples"
+					   : ": no such directory");
 	else if (!file_read(&text, path, MANIFEST_MOST, e))
 		rc = manifest_parse(d, text.s ? text.s : "", text.len, path, kind, e);
 	str_release(&text);
@@ -140,7 +152,8 @@ static bool is_inside(const char *name)
 	for (const char *s = name;; s++) {
 		if (*s && *s != '/')
 			continue;
-		if (s == part || (s - part == 1 && *part == '.') || (s - part == 2 && part[0] == '.' && part[1] == '.'))
+		if (s == part || (s - part == 1 && *part == '.') ||
+		    (s - part == 2 && part[0] == '.' && part[1] == '.'))
 			return false;
 		if (!*s)
 			return true;
@@ -148,28 +161,35 @@ static bool is_inside(const char *name)
 	}
 }
 
-int manifest_get_file(struct manifest_file *f, const struct json_doc *d, const struct json *v, struct err *e)
+int manifest_get_file(struct manifest_file *f, const struct json_doc *d, const struct json *v,
+		      struct err *e)
 {
 	const struct json *name = json_get(v, "name");
 	const char *text;
 
-	if (json_str(d, name, "name of a file", &text, e) || json_u64(d, json_get(v, "bytes"), "bytes of a file", &f->bytes, e) ||
+	if (json_str(d, name, "name of a file", &text, e) ||
+	    json_u64(d, json_get(v, "bytes"), "bytes of a file", &f->bytes, e) ||
 	    manifest_get_digest(&f->hash, d, v, "hash", e))
 		return -1;
 	if (name->n > FILE_NAME_MAX || strlen(text) != name->n || !is_inside(text))
-		return err_set(e, EX_DATAERR, "%s:%d: file \"%.80s\": wanted a name inside the directory", d->file, name->line, text);
+		return err_set(e, EX_DATAERR,
+			       "%s:%d: file \"%.80s\": wanted a name inside the directory", d->file,
+			       name->line, text);
 	memcpy(f->name, text, name->n + 1);
 	return 0;
 }
 
-int manifest_get_digest(struct digest *out, const struct json_doc *d, const struct json *o, const char *key, struct err *e)
+int manifest_get_digest(struct digest *out, const struct json_doc *d, const struct json *o,
+			const char *key, struct err *e)
 {
 	const char *text;
 
 	if (json_str(d, json_get(o, key), key, &text, e))
 		return -1;
 	if (strlen(text) != HEX || digest_parse(out, text))
-		return err_set(e, EX_DATAERR, "%s: %s: found \"%.40s\", wanted %d hexadecimal digits", d->file, key, text, HEX);
+		return err_set(e, EX_DATAERR,
+			       "%s: %s: found \"%.40s\", wanted %d hexadecimal digits", d->file,
+			       key, text, HEX);
 	return 0;
 }
 
@@ -191,7 +211,8 @@ const char *manifest_kind(const char *dir)
 	return kind;
 }
 
-int manifest_write_file(struct manifest_file *f, const char *dir, const char *name, const void *p, size_t n, struct err *e)
+int manifest_write_file(struct manifest_file *f, const char *dir, const char *name, const void *p,
+			size_t n, struct err *e)
 {
 	char *path = path_join(dir, name);
 	int fd, rc = -1;
@@ -219,9 +240,11 @@ int manifest_check_size(const char *dir, const struct manifest_file *f, struct e
 	int rc = 0;
 
 	if (stat(path, &st) || !S_ISREG(st.st_mode))
-		rc = err_set(e, EX_DATAERR, "%s: the manifest names this file, but it is not there", path);
+		rc = err_set(e, EX_DATAERR, "%s: the manifest names this file, but it is not there",
+			     path);
 	else if ((uint64_t)st.st_size != f->bytes)
-		rc = err_set(e, EX_DATAERR, "%s: %lld bytes, wanted %llu", path, (long long)st.st_size, (unsigned long long)f->bytes);
+		rc = err_set(e, EX_DATAERR, "%s: %lld bytes, wanted %llu", path,
+			     (long long)st.st_size, (unsigned long long)f->bytes);
 	free(path);
 	return rc;
 }
@@ -237,8 +260,8 @@ int manifest_check_file(const char *dir, const struct manifest_file *f, struct e
 	path = path_join(dir, f->name);
 	rc = hash128_file(&d, path, e);
 	if (!rc && !digest_equal(d, f->hash))
-		rc = err_set(e, EX_DATAERR, "%s: checksum %s, wanted %s: damaged or of another run", path, digest_hex(have, d),
-			     digest_hex(want, f->hash));
+		rc = err_set(e, EX_DATAERR, "%s: checksum %s, wanted %s: damaged or of another run",
+			     path, digest_hex(have, d), digest_hex(want, f->hash));
 	free(path);
 	return rc;
 }

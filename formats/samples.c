@@ -53,7 +53,8 @@ const struct text_field text_fields[TEXT_FIELDS] = {
 
 const char *finish_name(enum finish f)
 {
-	static const char *const name[FINISH_COUNT] = { NULL, "stop", "stop_string", "length", "context", "turns", "nonfinite" };
+	static const char *const name[FINISH_COUNT] = { NULL,	   "stop",  "stop_string", "length",
+							"context", "turns", "nonfinite" };
 
 	if ((unsigned)f >= FINISH_COUNT)
 		bug("finish reason %d", (int)f);
@@ -135,7 +136,8 @@ static int by_row(const void *a, const void *b)
 /* Rows without an order take the places behind the others, group by group as they first appear. */
 static void give_order(struct samples *s)
 {
-	long *row = xmalloc((size_t)(s->n + 1) * sizeof(*row)), *group = xmalloc((size_t)(s->n + 1) * sizeof(*group)), groups = 0, next = 0;
+	long *row = xmalloc((size_t)(s->n + 1) * sizeof(*row)),
+	     *group = xmalloc((size_t)(s->n + 1) * sizeof(*group)), groups = 0, next = 0;
 	struct first *first = xmalloc((size_t)(s->n + 1) * sizeof(*first));
 	long *place;
 
@@ -191,14 +193,17 @@ void samples_sort(struct samples *s)
 const char *sample_wrong(char buf[200], const struct samples *set, const struct sample *s)
 {
 	if (s->prompt_length < 0 || s->prompt_length > s->length)
-		snprintf(buf, 200, "prompt_length: found %ld, wanted 0 to the %ld of token_ids", s->prompt_length, s->length);
+		snprintf(buf, 200, "prompt_length: found %ld, wanted 0 to the %ld of token_ids",
+			 s->prompt_length, s->length);
 	else if (s->length && !s->token_ids)
 		snprintf(buf, 200, "token_ids: missing");
 	else if (s->prompt_id < 0 || s->sample_index < 0 || s->visit < 0)
-		snprintf(buf, 200, "prompt_id, sample_index, visit: found %ld, %ld, %ld, wanted 0 or more", s->prompt_id,
-			 s->sample_index, s->visit);
+		snprintf(buf, 200,
+			 "prompt_id, sample_index, visit: found %ld, %ld, %ld, wanted 0 or more",
+			 s->prompt_id, s->sample_index, s->visit);
 	else if (s->update < -1 || s->unit < -1)
-		snprintf(buf, 200, "update, unit: found %ld, %ld, wanted 0 or more", s->update, s->unit);
+		snprintf(buf, 200, "update, unit: found %ld, %ld, wanted 0 or more", s->update,
+			 s->unit);
 	else if (s->rewards && !set->reward_names)
 		snprintf(buf, 200, "rewards: values without names");
 	else if (s->expert_ids && s->length && (set->expert_layers < 1 || set->expert_slots < 1))
@@ -206,20 +211,24 @@ const char *sample_wrong(char buf[200], const struct samples *set, const struct 
 	else {
 		for (long i = 0; i < s->length; i++) {
 			if (s->token_ids[i] < 0) {
-				snprintf(buf, 200, "token_ids[%ld]: found %d, wanted 0 or more", i, s->token_ids[i]);
+				snprintf(buf, 200, "token_ids[%ld]: found %d, wanted 0 or more", i,
+					 s->token_ids[i]);
 				return buf;
 			}
 		}
 		for (long i = 0; s->loss_mask && i < s->length - s->prompt_length; i++) {
 			if (s->loss_mask[i] > 1) {
-				snprintf(buf, 200, "loss_mask[%ld]: found %d, wanted 0 or 1", i, s->loss_mask[i]);
+				snprintf(buf, 200, "loss_mask[%ld]: found %d, wanted 0 or 1", i,
+					 s->loss_mask[i]);
 				return buf;
 			}
 		}
 		for (long i = 0; i < s->turns; i++) {
-			if (s->turn[i].start < 0 || s->turn[i].start > s->turn[i].end || s->turn[i].end > s->length) {
-				snprintf(buf, 200, "turns[%ld]: found [%d, %d), wanted a part of %ld tokens", i, s->turn[i].start,
-					 s->turn[i].end, s->length);
+			if (s->turn[i].start < 0 || s->turn[i].start > s->turn[i].end ||
+			    s->turn[i].end > s->length) {
+				snprintf(buf, 200,
+					 "turns[%ld]: found [%d, %d), wanted a part of %ld tokens",
+					 i, s->turn[i].start, s->turn[i].end, s->length);
 				return buf;
 			}
 		}
@@ -246,8 +255,11 @@ static int check_unique(const struct samples *s, const char *what, struct err *e
 	qsort_r(row, (size_t)s->n, sizeof(*row), by_name_of_row, s->s);
 	for (long i = 1; i < s->n && !rc; i++)
 		if (!by_name_of_row(&row[i - 1], &row[i], s->s))
-			rc = err_set(e, EX_DATAERR, "%s: records %ld and %ld are the same sample (prompt_id %ld, visit %ld, sample_index %ld)",
-				     what, row[i - 1], row[i], s->s[row[i]].prompt_id, s->s[row[i]].visit, s->s[row[i]].sample_index);
+			rc = err_set(
+				e, EX_DATAERR,
+				"%s: records %ld and %ld are the same sample (prompt_id %ld, visit %ld, sample_index %ld)",
+				what, row[i - 1], row[i], s->s[row[i]].prompt_id,
+				s->s[row[i]].visit, s->s[row[i]].sample_index);
 	free(row);
 	return rc;
 }

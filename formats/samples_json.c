@@ -8,7 +8,7 @@
 #include "formats/samples_fields.h"
 #include "libcommon/file.h"
 
-/* -- writing ----------------------------------------------------------------------------------------------------- */
+/* -- writing ------------------------------------------------------------ */
 
 static void put_float(struct json_out *o, float v)
 {
@@ -37,7 +37,8 @@ static void put_number(struct json_out *o, const struct sample *s, const struct 
 
 	switch (f->kind) {
 	case NUMBER_LONG:
-		if (*(const long *)p >= 0 || (f->at != offsetof(struct sample, update) && f->at != offsetof(struct sample, unit)))
+		if (*(const long *)p >= 0 || (f->at != offsetof(struct sample, update) &&
+					      f->at != offsetof(struct sample, unit)))
 			json_add_int(o, f->name, *(const long *)p);
 		break;
 	case NUMBER_U64:
@@ -51,7 +52,10 @@ static void put_number(struct json_out *o, const struct sample *s, const struct 
 		if (*(const uint64_t *)p)
 			json_add_str(o, f->name, hex);
 		break;
-	case NUMBER_SPLIT: json_add_str(o, f->name, *(const enum split *)p == SPLIT_TRAIN ? "train" : "validation"); break;
+	case NUMBER_SPLIT:
+		json_add_str(o, f->name,
+			     *(const enum split *)p == SPLIT_TRAIN ? "train" : "validation");
+		break;
 	case NUMBER_FINISH:
 		if (*(const enum finish *)p)
 			json_add_str(o, f->name, finish_name(*(const enum finish *)p));

@@ -19,11 +19,12 @@ static int wrong(const struct line *l, const struct json *v, const char *key, co
 {
 	bool scalar = json_is(v, JSON_NUMBER) || json_is(v, JSON_STRING);
 
-	return err_set(l->e, EX_DATAERR, "%s:%d: %s: found %.80s, wanted %s", l->d->file, v->line, key,
-		       scalar ? v->text : json_type_name(v), wanted);
+	return err_set(l->e, EX_DATAERR, "%s:%d: %s: found %.80s, wanted %s", l->d->file, v->line,
+		       key, scalar ? v->text : json_type_name(v), wanted);
 }
 
-static int parse_digest(struct digest *out, const struct line *l, const struct json *v, const char *key)
+static int parse_digest(struct digest *out, const struct line *l, const struct json *v,
+			const char *key)
 {
 	if (!json_is(v, JSON_STRING) || v->n != 32 || digest_parse(out, v->text))
 		return wrong(l, v, key, "32 hexadecimal digits");
@@ -54,11 +55,15 @@ static int parse_number(struct line *l, const struct json *v, const struct numbe
 		return -1;
 	if (f->kind == NUMBER_HEX) {
 		*(uint64_t *)p = strtoull(text, &end, 16);
-		return v->n == 16 && !*end && strspn(text, "0123456789abcdefABCDEF") == 16 ? 0 : wrong(l, v, f->name, "16 hexadecimal digits");
+		return v->n == 16 && !*end && strspn(text, "0123456789abcdefABCDEF") == 16
+			       ? 0
+			       : wrong(l, v, f->name, "16 hexadecimal digits");
 	}
 	if (f->kind == NUMBER_SPLIT) {
 		*(enum split *)p = !strcmp(text, "validation") ? SPLIT_VALIDATION : SPLIT_TRAIN;
-		return !strcmp(text, "train") || !strcmp(text, "validation") ? 0 : wrong(l, v, f->name, "\"train\" or \"validation\"");
+		return !strcmp(text, "train") || !strcmp(text, "validation")
+			       ? 0
+			       : wrong(l, v, f->name, "\"train\" or \"validation\"");
 	}
 	for (int k = FINISH_NONE + 1; k < FINISH_COUNT; k++) {
 		if (!strcmp(text, finish_name((enum finish)k))) {
@@ -89,7 +94,8 @@ static int parse_int32(int32_t *out, const struct line *l, const struct json *v,
 	if (json_int(l->d, v, key, &x, l->e))
 		return -1;
 	if (x != (int32_t)x)
-		return err_set(l->e, EX_DATAERR, "%s:%d: %s: found %ld, wanted 32 bits", l->d->file, v->line, key, x);
+		return err_set(l->e, EX_DATAERR, "%s:%d: %s: found %ld, wanted 32 bits", l->d->file,
+			       v->line, key, x);
 	*out = (int32_t)x;
 	return 0;
 }
@@ -100,8 +106,10 @@ static int want_array(const struct line *l, const struct json *v, const char *ke
 	if (!json_is(v, JSON_ARRAY))
 		return wrong(l, v, key, "an array");
 	if (n >= 0 && (long)v->n != n)
-		return err_set(l->e, EX_DATAERR, "%s:%d: %s: %zu entries, wanted %ld: %ld token_ids less a prompt_length of %ld", l->d->file,
-			       v->line, key, v->n, n, l->s->length, l->s->prompt_length);
+		return err_set(
+			l->e, EX_DATAERR,
+			"%s:%d: %s: %zu entries, wanted %ld: %ld token_ids less a prompt_length of %ld",
+			l->d->file, v->line, key, v->n, n, l->s->length, l->s->prompt_length);
 	return 0;
 }
 
@@ -187,7 +195,9 @@ static int find_name(const struct samples *s, const char *name)
 	return -1;
 }
 
-/* The first record with rewards names the components; later ones may leave some out, but add none. */
+/*
+ * The first record with rewards names the components; later ones may leave some out, but add none.
+ */
 static int parse_rewards(struct line *l, const struct json *v)
 {
 	if (json_is(v, JSON_NULL))
@@ -197,15 +207,17 @@ static int parse_rewards(struct line *l, const struct json *v)
 	if (!l->set->reward_names)
 		for (size_t i = 0; i < v->n; i++)
 			samples_name_reward(l->set, v->member[i].key);
-	l->s->rewards = arena_calloc(&l->set->arena, (size_t)l->set->reward_names + 1, sizeof(double));
+	l->s->rewards =
+		arena_calloc(&l->set->arena, (size_t)l->set->reward_names + 1, sizeof(double));
 	for (int i = 0; i < l->set->reward_names; i++)
 		l->s->rewards[i] = __builtin_nan("");
 	for (size_t i = 0; i < v->n; i++) {
 		int k = find_name(l->set, v->member[i].key);
 
 		if (k < 0)
-			return err_set(l->e, EX_DATAERR, "%s:%d: rewards: \"%s\" is not in the first record", l->d->file, v->line,
-				       v->member[i].key);
+			return err_set(l->e, EX_DATAERR,
+				       "%s:%d: rewards: \"%s\" is not in the first record",
+				       l->d->file, v->line, v->member[i].key);
 		if (!json_is(&v->member[i].value, JSON_NULL) &&
 		    json_real(l->d, &v->member[i].value, v->member[i].key, &l->s->rewards[k], l->e))
 			return -1;
@@ -225,8 +237,10 @@ static int parse_turns(struct line *l, const struct json *v)
 		struct turn *t = &l->s->turn[i];
 		const char *role;
 
-		if (parse_int32(&t->start, l, json_get(o, "start"), "start") || parse_int32(&t->end, l, json_get(o, "end"), "end") ||
-		    json_str_or(l->d, o, "role", "", &role, l->e) || (policy && parse_digest(&t->policy, l, policy, "policy")))
+		if (parse_int32(&t->start, l, json_get(o, "start"), "start") ||
+		    parse_int32(&t->end, l, json_get(o, "end"), "end") ||
+		    json_str_or(l->d, o, "role", "", &role, l->e) ||
+		    (policy && parse_digest(&t->policy, l, policy, "policy")))
 			return -1;
 		t->role = samples_copy(l->set, role, strlen(role));
 		l->s->turns++;
@@ -243,11 +257,14 @@ static int parse_experts(struct line *l, const struct json *v)
 		return 0;
 	if (!json_is(v, JSON_ARRAY) || (long)v->n != l->s->length)
 		return wrong(l, v, "expert_ids", "an array with an entry a token");
-	if (v->n && !set->expert_layers && json_is(&v->item[0], JSON_ARRAY) && v->item[0].n && json_is(&v->item[0].item[0], JSON_ARRAY)) {
+	if (v->n && !set->expert_layers && json_is(&v->item[0], JSON_ARRAY) && v->item[0].n &&
+	    json_is(&v->item[0].item[0], JSON_ARRAY)) {
 		set->expert_layers = (int)v->item[0].n;
 		set->expert_slots = (int)v->item[0].item[0].n;
 	}
-	x = arena_calloc(&set->arena, v->n * (size_t)set->expert_layers * (size_t)set->expert_slots + 1, sizeof(*x));
+	x = arena_calloc(&set->arena,
+			 v->n * (size_t)set->expert_layers * (size_t)set->expert_slots + 1,
+			 sizeof(*x));
 	l->s->expert_ids = x;
 	for (size_t i = 0; i < v->n; i++) {
 		const struct json *t = &v->item[i];
@@ -255,8 +272,10 @@ static int parse_experts(struct line *l, const struct json *v)
 		if (!json_is(t, JSON_ARRAY) || (int)t->n != set->expert_layers)
 			return wrong(l, t, "expert_ids", "the same layers in every token");
 		for (size_t k = 0; k < t->n; k++) {
-			if (!json_is(&t->item[k], JSON_ARRAY) || (int)t->item[k].n != set->expert_slots)
-				return wrong(l, &t->item[k], "expert_ids", "the same slots in every layer");
+			if (!json_is(&t->item[k], JSON_ARRAY) ||
+			    (int)t->item[k].n != set->expert_slots)
+				return wrong(l, &t->item[k], "expert_ids",
+					     "the same slots in every layer");
 			for (size_t j = 0; j < t->item[k].n; j++)
 				if (parse_int32(x++, l, &t->item[k].item[j], "expert_ids"))
 					return -1;
@@ -269,8 +288,10 @@ static int parse_group(struct line *l, const struct json *v)
 {
 	long id, visit;
 
-	if (!json_is(v, JSON_ARRAY) || v->n != 2 || json_int(l->d, &v->item[0], "group", &id, l->e) ||
-	    json_int(l->d, &v->item[1], "group", &visit, l->e) || id != l->s->prompt_id || visit != l->s->visit)
+	if (!json_is(v, JSON_ARRAY) || v->n != 2 ||
+	    json_int(l->d, &v->item[0], "group", &id, l->e) ||
+	    json_int(l->d, &v->item[1], "group", &visit, l->e) || id != l->s->prompt_id ||
+	    visit != l->s->visit)
 		return wrong(l, v, "group", "[prompt_id, visit] of the same record");
 	return 0;
 }
@@ -287,13 +308,15 @@ static int parse_member(struct line *l, const struct json_member *m)
 	for (int i = 0; i < TEXT_FIELDS; i++)
 		if (!strcmp(m->key, text_fields[i].name))
 			return parse_text(l, &m->value, &text_fields[i]);
-	if (!strcmp(m->key, "token_ids") || !strcmp(m->key, "loss_mask") || !strcmp(m->key, "group"))
+	if (!strcmp(m->key, "token_ids") || !strcmp(m->key, "loss_mask") ||
+	    !strcmp(m->key, "group"))
 		return 0;
 	if (!strcmp(m->key, "rewards"))
 		return parse_rewards(l, &m->value);
 	if (!strcmp(m->key, "reward")) {
 		l->s->has_reward = !json_is(&m->value, JSON_NULL);
-		return l->s->has_reward ? json_real(l->d, &m->value, "reward", &l->s->reward, l->e) : 0;
+		return l->s->has_reward ? json_real(l->d, &m->value, "reward", &l->s->reward, l->e)
+					: 0;
 	}
 	if (!strcmp(m->key, "reward_valid"))
 		return json_bool(l->d, &m->value, "reward_valid", &l->s->reward_valid, l->e);
@@ -301,7 +324,8 @@ static int parse_member(struct line *l, const struct json_member *m)
 		return parse_turns(l, &m->value);
 	if (!strcmp(m->key, "expert_ids"))
 		return parse_experts(l, &m->value);
-	return err_set(l->e, EX_DATAERR, "%s:%d: \"%.80s\" is no field of a sample", l->d->file, m->value.line, m->key);
+	return err_set(l->e, EX_DATAERR, "%s:%d: \"%.80s\" is no field of a sample", l->d->file,
+		       m->value.line, m->key);
 }
 
 static int parse_line(struct samples *set, const struct json_doc *d, bool *has_index, struct err *e)
@@ -316,13 +340,16 @@ static int parse_line(struct samples *set, const struct json_doc *d, bool *has_i
 		return wrong(&l, o, "a sample", "an object");
 	for (int i = 0; i < 3; i++)
 		if (!json_get(o, required[i]))
-			return err_set(e, EX_DATAERR, "%s:%d: %s: missing", d->file, o->line, required[i]);
-	if (json_int(d, json_get(o, "prompt_id"), "prompt_id", &l.s->prompt_id, e) || parse_ids(&l, json_get(o, "token_ids")) ||
+			return err_set(e, EX_DATAERR, "%s:%d: %s: missing", d->file, o->line,
+				       required[i]);
+	if (json_int(d, json_get(o, "prompt_id"), "prompt_id", &l.s->prompt_id, e) ||
+	    parse_ids(&l, json_get(o, "token_ids")) ||
 	    json_int(d, json_get(o, "prompt_length"), "prompt_length", &l.s->prompt_length, e))
 		return -1;
 	if (l.s->prompt_length < 0 || l.s->prompt_length > l.s->length)
-		return err_set(e, EX_DATAERR, "%s:%d: prompt_length: found %ld, wanted 0 to the %ld of token_ids", d->file, o->line,
-			       l.s->prompt_length, l.s->length);
+		return err_set(e, EX_DATAERR,
+			       "%s:%d: prompt_length: found %ld, wanted 0 to the %ld of token_ids",
+			       d->file, o->line, l.s->prompt_length, l.s->length);
 	l.s->temperature = l.s->top_p = 1;
 	l.s->reward_valid = true;
 	if (parse_mask(&l, json_get(o, "loss_mask")))
@@ -359,7 +386,8 @@ static void number_rows(struct samples *s, const bool *has_index, long first)
 		row[i] = i;
 	qsort_r(row, (size_t)n, sizeof(*row), by_group, s->s + first);
 	for (long i = 0; i < n; i++) {
-		struct sample *x = &s->s[first + row[i]], *before = i ? &s->s[first + row[i - 1]] : NULL;
+		struct sample *x = &s->s[first + row[i]],
+			      *before = i ? &s->s[first + row[i - 1]] : NULL;
 
 		if (!before || before->prompt_id != x->prompt_id || before->visit != x->visit)
 			index = 0;

@@ -25,7 +25,8 @@ static struct sample *row_of(const struct shard_reader *r, long i)
 }
 
 /* A column of exactly that shape. */
-static int get(void **data, struct shard_reader *r, const char *name, enum dtype dtype, const long *shape, int rank)
+static int get(void **data, struct shard_reader *r, const char *name, enum dtype dtype,
+	       const long *shape, int rank)
 {
 	long have[TENSOR_RANK];
 	char a[160], b[160];
@@ -36,8 +37,8 @@ static int get(void **data, struct shard_reader *r, const char *name, enum dtype
 		return 0;
 	free(*data);
 	*data = NULL;
-	return err_set(r->e, EX_DATAERR, "%s: %s: shape %s, wanted %s", r->f.path, name, shape_text(a, have, rank),
-		       shape_text(b, shape, rank));
+	return err_set(r->e, EX_DATAERR, "%s: %s: shape %s, wanted %s", r->f.path, name,
+		       shape_text(a, have, rank), shape_text(b, shape, rank));
 }
 
 /* Offsets: n + 1 of them, from 0 upwards. */
@@ -51,10 +52,14 @@ static int get_offsets(uint64_t **offset, struct shard_reader *r, const char *fi
 
 	for (long i = 0; i < n && !rc; i++)
 		if (o[0] != 0 || o[i + 1] < o[i] || o[i + 1] > r->most)
-			rc = err_set(r->e, EX_DATAERR, "%s: %s: record %ld: offsets %llu, %llu are not from 0 upwards", r->f.path, name, i,
-				     (unsigned long long)o[i], (unsigned long long)o[i + 1]);
+			rc = err_set(
+				r->e, EX_DATAERR,
+				"%s: %s: record %ld: offsets %llu, %llu are not from 0 upwards",
+				r->f.path, name, i, (unsigned long long)o[i],
+				(unsigned long long)o[i + 1]);
 	if (!rc && !n && o[0])
-		rc = err_set(r->e, EX_DATAERR, "%s: %s: begins at %llu, wanted 0", r->f.path, name, (unsigned long long)o[0]);
+		rc = err_set(r->e, EX_DATAERR, "%s: %s: begins at %llu, wanted 0", r->f.path, name,
+			     (unsigned long long)o[0]);
 	if (rc)
 		free(data);
 	*offset = rc ? NULL : o;
@@ -109,8 +114,9 @@ static int take_number(struct sample *s, const struct number_field *f, const voi
 static int read_number(struct shard_reader *r, const struct number_field *f)
 {
 	static const enum dtype dtype[] = {
-		[NUMBER_LONG] = DTYPE_I64, [NUMBER_U64] = DTYPE_U64, [NUMBER_REAL] = DTYPE_F64, [NUMBER_DIGEST] = DTYPE_U64,
-		[NUMBER_HEX] = DTYPE_U64, [NUMBER_SPLIT] = DTYPE_U8, [NUMBER_FINISH] = DTYPE_U8, [NUMBER_BOOL] = DTYPE_BOOL,
+		[NUMBER_LONG] = DTYPE_I64,   [NUMBER_U64] = DTYPE_U64,	 [NUMBER_REAL] = DTYPE_F64,
+		[NUMBER_DIGEST] = DTYPE_U64, [NUMBER_HEX] = DTYPE_U64,	 [NUMBER_SPLIT] = DTYPE_U8,
+		[NUMBER_FINISH] = DTYPE_U8,  [NUMBER_BOOL] = DTYPE_BOOL,
 	};
 	long shape[2] = { r->n, 2 };
 	void *data;
@@ -120,7 +126,8 @@ static int read_number(struct shard_reader *r, const struct number_field *f)
 		return -1;
 	for (long i = 0; i < r->n && !rc; i++)
 		if (take_number(row_of(r, i), f, data, i))
-			rc = err_set(r->e, EX_DATAERR, "%s: record %ld: %s: found %d", r->f.path, i, f->name, ((uint8_t *)data)[i]);
+			rc = err_set(r->e, EX_DATAERR, "%s: record %ld: %s: found %d", r->f.path, i,
+				     f->name, ((uint8_t *)data)[i]);
 	free(data);
 	return rc;
 }
@@ -152,9 +159,12 @@ static int read_tokens(struct shard_reader *r)
 
 		s->token_ids = ids + all[i];
 		s->length = (long)(all[i + 1] - all[i]);
-		if (s->prompt_length < 0 || s->prompt_length > s->length || after != s->length - s->prompt_length)
-			rc = err_set(r->e, EX_DATAERR, "%s: record %ld: %ld tokens with a prompt of %ld, but %ld entries of logprobs and the like",
-				     r->f.path, i, s->length, s->prompt_length, after);
+		if (s->prompt_length < 0 || s->prompt_length > s->length ||
+		    after != s->length - s->prompt_length)
+			rc = err_set(
+				r->e, EX_DATAERR,
+				"%s: record %ld: %ld tokens with a prompt of %ld, but %ld entries of logprobs and the like",
+				r->f.path, i, s->length, s->prompt_length, after);
 	}
 	free(all);
 	return rc;
@@ -225,7 +235,8 @@ static int read_text(struct shard_reader *r, const struct text_field *f)
 
 		if (!present[i])
 			continue;
-		*(const char **)field_at(row_of(r, i), f->at) = samples_copy(r->set, (char *)data + offset[i], n);
+		*(const char **)field_at(row_of(r, i), f->at) =
+			samples_copy(r->set, (char *)data + offset[i], n);
 		*(size_t *)field_at(row_of(r, i), f->bytes_at) = n;
 	}
 	rc = 0;
@@ -259,7 +270,8 @@ static int read_rewards(struct shard_reader *r)
 			s->reward = ((double *)total)[i];
 		}
 		if (each && parts[i])
-			s->rewards = samples_copy(r->set, (double *)each + i * names, (size_t)names * sizeof(double));
+			s->rewards = samples_copy(r->set, (double *)each + i * names,
+						  (size_t)names * sizeof(double));
 	}
 	rc = 0;
 out:
@@ -284,7 +296,8 @@ static int read_turns(struct shard_reader *r)
 	if (get_offsets(&offset, r, "turns", r->n))
 		return -1;
 	shape[0] = (long)offset[r->n];
-	if (get(&span, r, "turns/span", DTYPE_I32, shape, 2) || get(&policy, r, "turns/policy", DTYPE_U64, shape, 2) ||
+	if (get(&span, r, "turns/span", DTYPE_I32, shape, 2) ||
+	    get(&policy, r, "turns/policy", DTYPE_U64, shape, 2) ||
 	    get_offsets(&role_offset, r, "turns/role", shape[0]))
 		goto out;
 	bytes = (long)role_offset[shape[0]];
@@ -294,8 +307,10 @@ static int read_turns(struct shard_reader *r)
 	for (long k = 0; k < shape[0]; k++) {
 		t[k].start = ((int32_t *)span)[2 * k];
 		t[k].end = ((int32_t *)span)[2 * k + 1];
-		t[k].policy = (struct digest){ ((uint64_t *)policy)[2 * k], ((uint64_t *)policy)[2 * k + 1] };
-		t[k].role = samples_copy(r->set, (char *)role + role_offset[k], (size_t)(role_offset[k + 1] - role_offset[k]));
+		t[k].policy = (struct digest){ ((uint64_t *)policy)[2 * k],
+					       ((uint64_t *)policy)[2 * k + 1] };
+		t[k].role = samples_copy(r->set, (char *)role + role_offset[k],
+					 (size_t)(role_offset[k + 1] - role_offset[k]));
 	}
 	for (long i = 0; i < r->n; i++) {
 		row_of(r, i)->turn = t + offset[i];
@@ -356,14 +371,16 @@ static int read_columns(struct shard_reader *r)
 	return read_rewards(r) || read_turns(r) || read_experts(r) ? -1 : 0;
 }
 
-static int read_shard(struct samples *s, const char *dir, const struct json_doc *d, const struct json *v, struct err *e)
+static int read_shard(struct samples *s, const char *dir, const struct json_doc *d,
+		      const struct json *v, struct err *e)
 {
 	struct shard_reader r = { .set = s, .first = s->n, .e = e };
 	struct manifest_file f;
 	char *path;
 	int rc;
 
-	if (manifest_get_file(&f, d, json_get(v, "file"), e) || json_int(d, json_get(v, "samples"), "samples", &r.n, e) ||
+	if (manifest_get_file(&f, d, json_get(v, "file"), e) ||
+	    json_int(d, json_get(v, "samples"), "samples", &r.n, e) ||
 	    manifest_check_file(dir, &f, e))
 		return -1;
 	/* Each sample takes more than 100 bytes, so a count beyond the file's size cannot be. */
@@ -385,14 +402,18 @@ static int read_names(struct samples *s, const struct json_doc *d, struct err *e
 	long layers, slots;
 
 	if (!json_is(names, JSON_ARRAY) || names->n > 10000)
-		return err_set(e, EX_DATAERR, "%s: rewards: found %s, wanted an array", d->file, json_type_name(names));
+		return err_set(e, EX_DATAERR, "%s: rewards: found %s, wanted an array", d->file,
+			       json_type_name(names));
 	if (json_int(d, json_get(&d->root, "expert_layers"), "expert_layers", &layers, e) ||
 	    json_int(d, json_get(&d->root, "expert_slots"), "expert_slots", &slots, e))
 		return -1;
 	if (layers < 0 || slots < 0 || layers > 100000 || slots > 10000)
-		return err_set(e, EX_DATAERR, "%s: expert_layers, expert_slots: found %ld, %ld", d->file, layers, slots);
-	if (s->n && (s->reward_names != (int)names->n || s->expert_layers != layers || s->expert_slots != slots))
-		return err_set(e, EX_DATAERR, "%s: other rewards or experts than the samples before it", d->file);
+		return err_set(e, EX_DATAERR, "%s: expert_layers, expert_slots: found %ld, %ld",
+			       d->file, layers, slots);
+	if (s->n && (s->reward_names != (int)names->n || s->expert_layers != layers ||
+		     s->expert_slots != slots))
+		return err_set(e, EX_DATAERR,
+			       "%s: other rewards or experts than the samples before it", d->file);
 	s->expert_layers = (int)layers;
 	s->expert_slots = (int)slots;
 	for (size_t i = 0; i < names->n; i++) {
@@ -403,8 +424,10 @@ static int read_names(struct samples *s, const struct json_doc *d, struct err *e
 		if (!s->n && s->reward_names <= (int)i)
 			samples_name_reward(s, name);
 		if (strcmp(s->reward_name[i], name))
-			return err_set(e, EX_DATAERR, "%s: reward \"%s\", wanted \"%s\" as in the samples before it", d->file, name,
-				       s->reward_name[i]);
+			return err_set(
+				e, EX_DATAERR,
+				"%s: reward \"%s\", wanted \"%s\" as in the samples before it",
+				d->file, name, s->reward_name[i]);
 	}
 	return 0;
 }
@@ -428,7 +451,8 @@ static int read_all(struct samples *s, const char *dir, const struct json_doc *d
 	if (read_names(s, d, e) || check_side(dir, d, e))
 		return -1;
 	if (!json_is(shards, JSON_ARRAY))
-		return err_set(e, EX_DATAERR, "%s: shards: found %s, wanted an array", d->file, json_type_name(shards));
+		return err_set(e, EX_DATAERR, "%s: shards: found %s, wanted an array", d->file,
+			       json_type_name(shards));
 	for (long i = 0; i < before; i++)
 		if (s->s[i].order >= shift)
 			shift = s->s[i].order + 1;
@@ -436,8 +460,10 @@ static int read_all(struct samples *s, const char *dir, const struct json_doc *d
 		if (read_shard(s, dir, d, &shards->item[i], e))
 			return -1;
 	for (long i = before; i < s->n; i++)
-		if (s->s[i].order >= 0 && __builtin_add_overflow(s->s[i].order, shift, &s->s[i].order))
-			return err_set(e, EX_DATAERR, "%s: record %ld: order is too large", dir, i - before);
+		if (s->s[i].order >= 0 &&
+		    __builtin_add_overflow(s->s[i].order, shift, &s->s[i].order))
+			return err_set(e, EX_DATAERR, "%s: record %ld: order is too large", dir,
+				       i - before);
 	samples_sort(s);
 	return samples_check(s, dir, e);
 }
@@ -476,7 +502,10 @@ int samples_verify(const char *dir, bool deep, struct err *e)
 		return -1;
 	shards = json_get(&d.root, "shards");
 	for (size_t i = 0; json_is(shards, JSON_ARRAY) && i < shards->n && !rc; i++)
-		rc = manifest_get_file(&f, &d, json_get(&shards->item[i], "file"), e) || manifest_check_size(dir, &f, e) ? -1 : 0;
+		rc = manifest_get_file(&f, &d, json_get(&shards->item[i], "file"), e) ||
+				     manifest_check_size(dir, &f, e)
+			     ? -1
+			     : 0;
 	json_release(&d);
 	return rc;
 }

@@ -18,14 +18,15 @@ struct columns {
 	int rc;
 };
 
-static void put(struct columns *c, const char *name, enum dtype dtype, const long *shape, int rank, const void *data)
+static void put(struct columns *c, const char *name, enum dtype dtype, const long *shape, int rank,
+		const void *data)
 {
 	if (!c->rc)
 		c->rc = hdf5_put(&c->f, name, dtype, shape, rank, data, c->e);
 }
 
-static void put_named(struct columns *c, const char *prefix, const char *name, const char *suffix, enum dtype dtype, long n,
-		      const void *data)
+static void put_named(struct columns *c, const char *prefix, const char *name, const char *suffix,
+		      enum dtype dtype, long n, const void *data)
 {
 	char *full = xasprintf("%s%s%s", prefix, name, suffix);
 
@@ -47,7 +48,10 @@ static void put_number(struct columns *c, const struct number_field *f)
 		case NUMBER_FINISH: narrow[i] = (uint8_t)*(const enum finish *)p; break;
 		case NUMBER_BOOL: narrow[i] = *(const bool *)p; break;
 		case NUMBER_DIGEST: memcpy(wide + 2 * i, p, sizeof(struct digest)); break;
-		case NUMBER_LONG: case NUMBER_U64: case NUMBER_REAL: case NUMBER_HEX: memcpy(wide + i, p, sizeof(*wide)); break;
+		case NUMBER_LONG:
+		case NUMBER_U64:
+		case NUMBER_REAL:
+		case NUMBER_HEX: memcpy(wide + i, p, sizeof(*wide)); break;
 		}
 	}
 	switch (f->kind) {
@@ -64,7 +68,8 @@ static void put_number(struct columns *c, const struct number_field *f)
 
 static void put_groups(struct columns *c)
 {
-	long shape[2] = { c->s->n, 2 }, *group = xmalloc((size_t)(2 * c->s->n + 1) * sizeof(*group));
+	long shape[2] = { c->s->n, 2 },
+	     *group = xmalloc((size_t)(2 * c->s->n + 1) * sizeof(*group));
 
 	for (long i = 0; i < c->s->n; i++) {
 		group[2 * i] = c->s->s[i].prompt_id;
@@ -74,7 +79,10 @@ static void put_groups(struct columns *c)
 	free(group);
 }
 
-/* Which rows have an optional field; nothing is written when all have it.  Returns how many have it. */
+/*
+ * Which rows have an optional field; nothing is written when all have it.  Returns how many have
+ * it.
+ */
 static long put_present(struct columns *c, const char *name, const uint8_t *present)
 {
 	long have = 0;
@@ -94,7 +102,8 @@ static long response(const struct sample *s)
 static void put_tokens(struct columns *c)
 {
 	long n = c->s->n;
-	uint64_t *all = xcalloc((size_t)n + 1, sizeof(*all)), *after = xcalloc((size_t)n + 1, sizeof(*after));
+	uint64_t *all = xcalloc((size_t)n + 1, sizeof(*all)),
+		 *after = xcalloc((size_t)n + 1, sizeof(*after));
 	int32_t *ids;
 
 	for (long i = 0; i < n; i++) {
@@ -106,7 +115,8 @@ static void put_tokens(struct columns *c)
 	ids = xmalloc((size_t)c->tokens * sizeof(*ids) + 1);
 	for (long i = 0; i < n; i++)
 		if (c->s->s[i].length)
-			memcpy(ids + all[i], c->s->s[i].token_ids, (size_t)c->s->s[i].length * sizeof(*ids));
+			memcpy(ids + all[i], c->s->s[i].token_ids,
+			       (size_t)c->s->s[i].length * sizeof(*ids));
 	put(c, "token_ids", DTYPE_I32, &c->tokens, 1, ids);
 	put_named(c, "token_ids", "", "_offset", DTYPE_U64, n + 1, all);
 	put_named(c, "response", "", "_offset", DTYPE_U64, n + 1, after);
@@ -115,7 +125,9 @@ static void put_tokens(struct columns *c)
 	free(all);
 }
 
-/* Rows without the field are filled with NaN (mask: 0), so that all such fields share the offsets. */
+/*
+ * Rows without the field are filled with NaN (mask: 0), so that all such fields share the offsets.
+ */
 static void put_token_field(struct columns *c, const struct token_field *f)
 {
 	float *flat = xmalloc((size_t)c->responses * sizeof(*flat) + 1);
@@ -142,7 +154,8 @@ static void put_token_field(struct columns *c, const struct token_field *f)
 
 static void put_mask(struct columns *c)
 {
-	uint8_t *flat = xcalloc((size_t)c->responses + 1, 1), *present = xcalloc((size_t)c->s->n + 1, 1);
+	uint8_t *flat = xcalloc((size_t)c->responses + 1, 1),
+		*present = xcalloc((size_t)c->s->n + 1, 1);
 	long at = 0;
 
 	for (long i = 0; i < c->s->n; i++) {
@@ -185,8 +198,10 @@ static void put_text(struct columns *c, const struct text_field *f)
 static void put_rewards(struct columns *c)
 {
 	long n = c->s->n, names = c->s->reward_names, shape[2] = { n, names };
-	double *total = xmalloc((size_t)(n + 1) * sizeof(*total)), *each = xmalloc((size_t)(n * names + 1) * sizeof(*each));
-	uint8_t *has = xcalloc((size_t)n + 1, 1), *valid = xcalloc((size_t)n + 1, 1), *parts = xcalloc((size_t)n + 1, 1);
+	double *total = xmalloc((size_t)(n + 1) * sizeof(*total)),
+	       *each = xmalloc((size_t)(n * names + 1) * sizeof(*each));
+	uint8_t *has = xcalloc((size_t)n + 1, 1), *valid = xcalloc((size_t)n + 1, 1),
+		*parts = xcalloc((size_t)n + 1, 1);
 
 	for (long i = 0; i < n; i++) {
 		const struct sample *s = &c->s->s[i];
@@ -275,7 +290,8 @@ struct part {                   /* what a rank tells about its shard */
 	long samples, tokens, responses;
 };
 
-static int write_shard(struct part *p, const char *dir, int rank, const struct samples *s, struct err *e)
+static int write_shard(struct part *p, const char *dir, int rank, const struct samples *s,
+		       struct err *e)
 {
 	struct columns c = { .s = s, .e = e };
 	char *path;
@@ -352,9 +368,12 @@ static void put_shards(struct json_out *o, const struct part *p, int parts)
 	json_end(o);
 }
 
-static int put_side(struct json_out *o, const char *dir, const struct samples_meta *m, struct err *e)
+static int put_side(struct json_out *o, const char *dir, const struct samples_meta *m,
+		    struct err *e)
 {
-	struct { const char *name, *text; } const side[] = { { "metrics.json", m->metrics }, { "recipe.yaml", m->history.recipe } };
+	struct {
+		const char *name, *text;
+	} const side[] = { { "metrics.json", m->metrics }, { "recipe.yaml", m->history.recipe } };
 	struct manifest_file f;
 
 	json_key(o, "side");
@@ -362,7 +381,8 @@ static int put_side(struct json_out *o, const char *dir, const struct samples_me
 	for (int i = 0; i < 2; i++) {
 		if (!side[i].text)
 			continue;
-		if (manifest_write_file(&f, dir, side[i].name, side[i].text, strlen(side[i].text), e))
+		if (manifest_write_file(&f, dir, side[i].name, side[i].text, strlen(side[i].text),
+					e))
 			return -1;
 		manifest_put_file(o, &f);
 	}
@@ -370,8 +390,8 @@ static int put_side(struct json_out *o, const char *dir, const struct samples_me
 	return 0;
 }
 
-static int write_manifest(const char *dir, const struct samples *s, const struct samples_meta *m, const struct part *p, int parts,
-			  struct err *e)
+static int write_manifest(const char *dir, const struct samples *s, const struct samples_meta *m,
+			  const struct part *p, int parts, struct err *e)
 {
 	struct json_out o = { 0 };
 	char hex[33];
@@ -383,7 +403,10 @@ static int write_manifest(const char *dir, const struct samples *s, const struct
 	json_add_str(&o, "policy", digest_hex(hex, m->policy));
 	json_add_str(&o, "tokenizer_digest", digest_hex(hex, m->tokenizer_digest));
 	json_add_str(&o, "fingerprint", m->fingerprint);
-	rc = put_json_text(&o, "cursor", m->cursor, e) || put_json_text(&o, "scoring", m->scoring, e) ? -1 : 0;
+	rc = put_json_text(&o, "cursor", m->cursor, e) ||
+			     put_json_text(&o, "scoring", m->scoring, e)
+		     ? -1
+		     : 0;
 	json_key(&o, "rewards");
 	json_begin(&o, '[');
 	for (int i = 0; i < s->reward_names; i++)
@@ -415,7 +438,8 @@ static int agree(struct comm *comm, int rc, struct err *e)
 	return bad && !rc ? err_set(e, EX_TEMPFAIL, "another rank could not write its part") : rc;
 }
 
-int samples_write(const char *dir, struct samples *s, const struct samples_meta *m, struct comm *comm, struct err *e)
+int samples_write(const char *dir, struct samples *s, const struct samples_meta *m,
+		  struct comm *comm, struct err *e)
 {
 	int rank = comm ? comm->rank : 0, ranks = comm ? comm->size : 1, rc;
 	struct outdir o = { .lock = -1 };

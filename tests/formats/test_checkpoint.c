@@ -12,12 +12,20 @@
 #include "libcommon/rng.h"
 #include "tests/lib/tap.h"
 
-/* A small model with every awkward thing: names of 300 characters, rank 0, no elements, several types, more than one block. */
+/*
+ * A small model with every awkward thing: names of 300 characters, rank 0, no elements, several
+ * types, more than one block.
+ */
 enum { TENSORS = 13, LONG_NAME = 300 };
 static char long_name[LONG_NAME + 1];
 static struct checkpoint_tensor model[TENSORS] = {
 	{ "model.embed_tokens.weight", SLOT_WEIGHT, ROLE_PARAM, DTYPE_BF16, 2, { 37, 24 } },
-	{ "model.layers.0.mlp.up_proj.weight", SLOT_WEIGHT, ROLE_PARAM, DTYPE_F32, 2, { 700, 801 } },
+	{ "model.layers.0.mlp.up_proj.weight",
+	  SLOT_WEIGHT,
+	  ROLE_PARAM,
+	  DTYPE_F32,
+	  2,
+	  { 700, 801 } },
 	{ long_name, SLOT_WEIGHT, ROLE_FROZEN, DTYPE_F16, 1, { 5 } },
 	{ "scalar", SLOT_WEIGHT, ROLE_BUFFER, DTYPE_F32, 0, { 0 } },
 	{ "empty", SLOT_WEIGHT, ROLE_CARRIED, DTYPE_BF16, 2, { 0, 5 } },
@@ -27,8 +35,18 @@ static struct checkpoint_tensor model[TENSORS] = {
 	{ "model.embed_tokens.weight", SLOT_MASTER, ROLE_PARAM, DTYPE_F32, 2, { 37, 24 } },
 	{ "model.embed_tokens.weight", SLOT_EXP_AVG, ROLE_PARAM, DTYPE_F32, 2, { 37, 24 } },
 	{ "model.embed_tokens.weight", SLOT_EXP_AVG_SQ, ROLE_PARAM, DTYPE_F32, 2, { 37, 24 } },
-	{ "model.layers.0.mlp.up_proj.weight", SLOT_EXP_AVG, ROLE_PARAM, DTYPE_F32, 2, { 700, 801 } },
-	{ "model.layers.0.mlp.up_proj.weight", SLOT_EXP_AVG_SQ, ROLE_PARAM, DTYPE_F32, 2, { 700, 801 } },
+	{ "model.layers.0.mlp.up_proj.weight",
+	  SLOT_EXP_AVG,
+	  ROLE_PARAM,
+	  DTYPE_F32,
+	  2,
+	  { 700, 801 } },
+	{ "model.layers.0.mlp.up_proj.weight",
+	  SLOT_EXP_AVG_SQ,
+	  ROLE_PARAM,
+	  DTYPE_F32,
+	  2,
+	  { 700, 801 } },
 };
 static char *bits[TENSORS];
 static struct err e;
@@ -54,7 +72,8 @@ static void make_bits(void)
 		bits[t] = xmalloc(size_of(t) + 1);
 		for (size_t i = 0; i < size_of(t); i++) {
 			state = state * 1664525 + 1013904223;
-			bits[t][i] = model[t].dtype == DTYPE_BOOL ? (char)(state >> 31) : (char)(state >> 24);
+			bits[t][i] = model[t].dtype == DTYPE_BOOL ? (char)(state >> 31)
+								  : (char)(state >> 24);
 		}
 	}
 	/* A signalling NaN with a payload, a negative zero, a subnormal. */
@@ -62,25 +81,37 @@ static void make_bits(void)
 	memcpy(bits[0], (uint16_t[]){ 0x7f81, 0x8000, 0x0001, 0x3fc0 }, 8);
 }
 
-static const char *const argument[] = { "train-step", "ckpt", "--hf-token", "abc", "env.api_key=xyz", "policy.tokenizer.name=t" };
+static const char *const argument[] = { "train-step",	   "ckpt",
+					"--hf-token",	   "abc",
+					"env.api_key=xyz", "policy.tokenizer.name=t" };
 static const uint64_t seed = 18446744073709551615u;
 static struct checkpoint_meta meta = {
-	.head = "lm", .optimizer = "adamw", .precision = "bfloat16",
+	.head = "lm",
+	.optimizer = "adamw",
+	.precision = "bfloat16",
 	.counters = { 3, 2, 3, 1, 96, 12345 },
-	.cursor = "{\"epoch\": 1, \"position\": 7}", .fingerprint = "00112233445566ff",
-	.history = { .program = "train-step", .version = "0.1.0", .argument = argument, .argc = 6, .recipe = "a: 1\n",
-		     .seed = &seed, .seeds = 1 },
+	.cursor = "{\"epoch\": 1, \"position\": 7}",
+	.fingerprint = "00112233445566ff",
+	.history = { .program = "train-step",
+		     .version = "0.1.0",
+		     .argument = argument,
+		     .argc = 6,
+		     .recipe = "a: 1\n",
+		     .seed = &seed,
+		     .seeds = 1 },
 };
 
 static char *config;            /* 100,000 bytes */
 
 static int put_rest(struct checkpoint_writer *w)
 {
-	struct blob_part part[2] = { { (char *)"pack", (void *)"\0\1\2tok", 6 }, { (char *)"zero", (void *)"", 0 } };
+	struct blob_part part[2] = { { (char *)"pack", (void *)"\0\1\2tok", 6 },
+				     { (char *)"zero", (void *)"", 0 } };
 	struct blob blob = { part, 2 };
 
 	return checkpoint_put_file(w, "hf/config.json", config, 100000, &e) ||
-	       checkpoint_put_file(w, "metrics.json", "{}\n", 3, &e) || checkpoint_put_tokenizer(w, &blob, &e);
+	       checkpoint_put_file(w, "metrics.json", "{}\n", 3, &e) ||
+	       checkpoint_put_tokenizer(w, &blob, &e);
 }
 
 static int save(const char *dir, const struct checkpoint_piece *piece, long pieces, bool backwards)
@@ -93,7 +124,8 @@ static int save(const char *dir, const struct checkpoint_piece *piece, long piec
 	for (int i = 0; i < TENSORS; i++) {
 		int t = backwards ? TENSORS - 1 - i : i;
 
-		if (checkpoint_put(w, checkpoint_index(w, model[t].name, model[t].slot), NULL, bits[t], &e))
+		if (checkpoint_put(w, checkpoint_index(w, model[t].name, model[t].slot), NULL,
+				   bits[t], &e))
 			return -1;
 	}
 	return put_rest(w) ? -1 : checkpoint_commit(w, &e);
@@ -130,8 +162,8 @@ static int load_all(const char *dir)
 		if (checkpoint_read_tokenizer(&blob, &c, &e))
 			bad = -1;
 		else {
-			bad += blob.n != 2 || blob.part[0].bytes != 6 || memcmp(blob.part[0].data, "\0\1\2tok", 6) ||
-			       blob.part[1].bytes;
+			bad += blob.n != 2 || blob.part[0].bytes != 6 ||
+			       memcmp(blob.part[0].data, "\0\1\2tok", 6) || blob.part[1].bytes;
 			blob_release(&blob);
 		}
 	}
@@ -148,28 +180,39 @@ static void test_round_trip(void)
 	ok(save(dir, NULL, 0, false) == 0, "a checkpoint is written: %s", e.msg);
 	ok(load_all(dir) == 0, "and comes back bit for bit: %s", e.msg);
 	ok(checkpoint_open(&c, dir, &e) == 0, "it opens: %s", e.msg);
-	ok(c.counters.step == 3 && c.counters.updates == 2 && c.counters.schedule_step == 3 && c.counters.skipped == 1 &&
-	   c.counters.consumed_samples == 96 && c.counters.tokens == 12345, "counters");
+	ok(c.counters.step == 3 && c.counters.updates == 2 && c.counters.schedule_step == 3 &&
+		   c.counters.skipped == 1 && c.counters.consumed_samples == 96 &&
+		   c.counters.tokens == 12345,
+	   "counters");
 	is_str(c.head, "lm", "head");
 	is_str(c.optimizer, "adamw", "optimizer");
 	is_str(c.fingerprint, "00112233445566ff", "fingerprint");
 	ok(json_get(c.cursor, "position") != NULL, "cursor");
-	ok(checkpoint_side_file(&text, &c, "hf/config.json", &e) == 0 && text.len == 100000 && !memcmp(text.s, config, text.len),
+	ok(checkpoint_side_file(&text, &c, "hf/config.json", &e) == 0 && text.len == 100000 &&
+		   !memcmp(text.s, config, text.len),
 	   "config of 100,000 bytes");
 	str_release(&text);
-	ok(checkpoint_side_file(&text, &c, "recipe.yaml", &e) == 0 && text.len == 5 && !memcmp(text.s, "a: 1\n", 5), "recipe");
+	ok(checkpoint_side_file(&text, &c, "recipe.yaml", &e) == 0 && text.len == 5 &&
+		   !memcmp(text.s, "a: 1\n", 5),
+	   "recipe");
 	str_release(&text);
-	ok(checkpoint_find(&c, long_name, SLOT_WEIGHT) >= 0 && checkpoint_find(&c, long_name, SLOT_MASTER) < 0, "a name of 300 characters");
-	ok(checkpoint_find(&c, model[1].name, SLOT_MASTER) == checkpoint_find(&c, model[1].name, SLOT_WEIGHT),
+	ok(checkpoint_find(&c, long_name, SLOT_WEIGHT) >= 0 &&
+		   checkpoint_find(&c, long_name, SLOT_MASTER) < 0,
+	   "a name of 300 characters");
+	ok(checkpoint_find(&c, model[1].name, SLOT_MASTER) ==
+		   checkpoint_find(&c, model[1].name, SLOT_WEIGHT),
 	   "float32 weights are their own master");
 	const struct json *args = json_path(c.history, "entry.arguments");
 	is_str(args->item[3].text, "***", "the secret behind an option is hidden");
 	is_str(args->item[4].text, "env.api_key=***", "the secret in an override is hidden");
 	is_str(args->item[5].text, "policy.tokenizer.name=t", "a tokenizer is no secret");
-	is_str(json_path(c.history, "entry.seeds")->item[0].text, "18446744073709551615", "seeds of 64 bits");
+	is_str(json_path(c.history, "entry.seeds")->item[0].text, "18446744073709551615",
+	       "seeds of 64 bits");
 	checkpoint_close(&c);
-	ok(save(dir, NULL, 0, false) == -1 && e.code == EX_CANTCREAT, "a directory that exists is refused: %s", e.msg);
-	ok(save(dir2, NULL, 0, false) == 0 && save(dir3, NULL, 0, true) == 0, "the same again, and in another order of puts");
+	ok(save(dir, NULL, 0, false) == -1 && e.code == EX_CANTCREAT,
+	   "a directory that exists is refused: %s", e.msg);
+	ok(save(dir2, NULL, 0, false) == 0 && save(dir3, NULL, 0, true) == 0,
+	   "the same again, and in another order of puts");
 	char *cmd = xasprintf("diff -r %s %s && diff -r %s %s", dir, dir2, dir, dir3);
 	ok(system(cmd) == 0, "every file has the same bytes");
 	free(cmd);
@@ -227,7 +270,8 @@ static struct digest weights_of(const char *dir, struct digest *optimizer)
 /* N boxes to M boxes: put by other boxes than are stored, read by others again. */
 static void test_boxes(void)
 {
-	struct checkpoint_piece *stored = xcalloc(TENSORS * 40, sizeof(*stored)), *other = xcalloc(TENSORS * 40, sizeof(*other));
+	struct checkpoint_piece *stored = xcalloc(TENSORS * 40, sizeof(*stored)),
+				*other = xcalloc(TENSORS * 40, sizeof(*other));
 	struct digest want, want_optimizer, got, got_optimizer;
 	char *whole = at("a");
 
@@ -240,8 +284,10 @@ static void test_boxes(void)
 		int bad = 0;
 
 		for (int t = 0; t < TENSORS; t++) {
-			n += cut(stored + n, t, 2 + round * 6, 1 + round, rng_key((uint64_t)round, RNG_TEST, 1));
-			m += cut(other + m, t, 1 + round * 3, 1, rng_key((uint64_t)round, RNG_TEST, 2));
+			n += cut(stored + n, t, 2 + round * 6, 1 + round,
+				 rng_key((uint64_t)round, RNG_TEST, 1));
+			m += cut(other + m, t, 1 + round * 3, 1,
+				 rng_key((uint64_t)round, RNG_TEST, 2));
 		}
 		snprintf(name, sizeof(name), "box%d", round);
 		dir = at(name);
@@ -253,26 +299,33 @@ static void test_boxes(void)
 		for (long i = 0; i < m; i++) {
 			int t = (int)other[i].tensor;
 			struct box whole_box = box_whole(model[t].shape, model[t].rank);
-			char *part = xmalloc((size_t)box_volume(&other[i].box) * dtype_size(model[t].dtype));
+			char *part = xmalloc((size_t)box_volume(&other[i].box) *
+					     dtype_size(model[t].dtype));
 
-			box_copy(part, &other[i].box, bits[t], &whole_box, &other[i].box, dtype_size(model[t].dtype));
+			box_copy(part, &other[i].box, bits[t], &whole_box, &other[i].box,
+				 dtype_size(model[t].dtype));
 			bad |= checkpoint_put(w, t, &other[i].box, part, &e);
 			free(part);
 		}
 		bad |= put_rest(w);
 		ok(!bad && checkpoint_commit(w, &e) == 0, "%ld boxes put as %ld: %s", n, m, e.msg);
 		got = weights_of(dir, &got_optimizer);
-		ok(digest_equal(got, want) && digest_equal(got_optimizer, want_optimizer), "the digests are those of whole tensors");
+		ok(digest_equal(got, want) && digest_equal(got_optimizer, want_optimizer),
+		   "the digests are those of whole tensors");
 		ok(load_all(dir) == 0, "whole tensors come back: %s", e.msg);
 		ok(checkpoint_open(&c, dir, &e) == 0, "open: %s", e.msg);
 		for (long i = 0; i < m && !bad; i++) {
 			int t = (int)other[i].tensor;
 			struct box whole_box = box_whole(model[t].shape, model[t].rank);
-			size_t bytes = (size_t)box_volume(&other[i].box) * dtype_size(model[t].dtype);
+			size_t bytes =
+				(size_t)box_volume(&other[i].box) * dtype_size(model[t].dtype);
 			char *part = xmalloc(bytes), *ref = xmalloc(bytes);
 
-			box_copy(ref, &other[i].box, bits[t], &whole_box, &other[i].box, dtype_size(model[t].dtype));
-			bad |= checkpoint_read(part, &c, checkpoint_find(&c, model[t].name, model[t].slot), &other[i].box, &e);
+			box_copy(ref, &other[i].box, bits[t], &whole_box, &other[i].box,
+				 dtype_size(model[t].dtype));
+			bad |= checkpoint_read(part, &c,
+					       checkpoint_find(&c, model[t].name, model[t].slot),
+					       &other[i].box, &e);
 			bad |= memcmp(part, ref, bytes) != 0;
 			free(part);
 			free(ref);
@@ -297,24 +350,33 @@ static void test_widening(void)
 
 	if (checkpoint_open(&c, dir, &e))
 		ok(0, "%s", e.msg);
-	ok(checkpoint_read_f32(out, &c, checkpoint_find(&c, model[0].name, SLOT_WEIGHT), NULL, &e) == 0, "bfloat16 widened");
+	ok(checkpoint_read_f32(out, &c, checkpoint_find(&c, model[0].name, SLOT_WEIGHT), NULL,
+			       &e) == 0,
+	   "bfloat16 widened");
 	for (long i = 0; i < volume(0); i++) {
 		float want = bf16_to_f32(((uint16_t *)bits[0])[i]);
 
 		bad += !(out[i] == want || (isnan(out[i]) && isnan(want)));
 	}
 	ok(bad == 0 && out[3] == 1.5f, "every value");
-	ok(checkpoint_read_f32(small, &c, checkpoint_find(&c, model[0].name, SLOT_WEIGHT), &b, &e) == 0 && small[3] == 1.5f, "one row");
-	ok(checkpoint_read_f32((float *)&wide, &c, checkpoint_find(&c, "mask", SLOT_WEIGHT), NULL, &e) == -1 && e.code == EX_DATAERR,
+	ok(checkpoint_read_f32(small, &c, checkpoint_find(&c, model[0].name, SLOT_WEIGHT), &b,
+			       &e) == 0 &&
+		   small[3] == 1.5f,
+	   "one row");
+	ok(checkpoint_read_f32((float *)&wide, &c, checkpoint_find(&c, "mask", SLOT_WEIGHT), NULL,
+			       &e) == -1 &&
+		   e.code == EX_DATAERR,
 	   "a boolean is not widened: %s", e.msg);
 	checkpoint_close(&c);
 
 	uint16_t w[4] = { 0x3fc0, 0x7fc1, 0x8000, 0x3f81 };
 	float master[4] = { 1.5f, NAN, -0.0f, 1.0078125f };
-	ok(checkpoint_check_master("w", w, DTYPE_BF16, master, 0, 4, &e) == 0, "masters that round to the weights");
+	ok(checkpoint_check_master("w", w, DTYPE_BF16, master, 0, 4, &e) == 0,
+	   "masters that round to the weights");
 	master[3] = 1.0f;
-	ok(checkpoint_check_master("w", w, DTYPE_BF16, master, 100, 4, &e) == -1 && strstr(e.msg, "element 103"), "one that does not: %s",
-	   e.msg);
+	ok(checkpoint_check_master("w", w, DTYPE_BF16, master, 100, 4, &e) == -1 &&
+		   strstr(e.msg, "element 103"),
+	   "one that does not: %s", e.msg);
 	free(out);
 	free(dir);
 }
@@ -342,31 +404,40 @@ static void test_foreign_readers(void)
 		return;
 	}
 	for (int i = 0; i < 2; i++) {
-		char *cmd = xasprintf("cd / && h5dump -d /weights/model.embed_tokens.weight -s 0,1 -c 1,3 %s/%s/index.h5", tap_tmp(), of[i]);
+		char *cmd = xasprintf(
+			"cd / && h5dump -d /weights/model.embed_tokens.weight -s 0,1 -c 1,3 %s/%s/index.h5",
+			tap_tmp(), of[i]);
 
-		ok(prints(cmd, "-0, 9.18355e-41, 1.5") || prints(cmd, "-0, 9.1835e-41, 1.5"), "h5dump shows bfloat16 of %s", of[i]);
+		ok(prints(cmd, "-0, 9.18355e-41, 1.5") || prints(cmd, "-0, 9.1835e-41, 1.5"),
+		   "h5dump shows bfloat16 of %s", of[i]);
 		free(cmd);
-		cmd = xasprintf("cd / && h5dump -d /weights/model.layers.0.mlp.up_proj.weight -s 0,1 -c 1,3 %s/%s/index.h5", tap_tmp(),
-				of[i]);
+		cmd = xasprintf(
+			"cd / && h5dump -d /weights/model.layers.0.mlp.up_proj.weight -s 0,1 -c 1,3 %s/%s/index.h5",
+			tap_tmp(), of[i]);
 		ok(prints(cmd, "-0, 9.80909e-45, 1.5"), "h5dump shows float32 of %s", of[i]);
 		free(cmd);
 		cmd = xasprintf("h5ls %s/%s/index.h5/optimizer/exp_avg", tap_tmp(), of[i]);
-		ok(prints(cmd, "model.layers.0.mlp.up_proj.weight Dataset {700, 801}"), "h5ls shows optimizer state of %s", of[i]);
+		ok(prints(cmd, "model.layers.0.mlp.up_proj.weight Dataset {700, 801}"),
+		   "h5ls shows optimizer state of %s", of[i]);
 		free(cmd);
 		cmd = xasprintf("h5dump -d /weights/mask %s/%s/index.h5", tap_tmp(), of[i]);
 		ok(prints(cmd, "TRUE"), "h5dump shows booleans of %s", of[i]);
 		free(cmd);
-		cmd = xasprintf("h5ls -d %s/%s/index.h5/weights/fp8%%b | tail -1 | tr -s ' '", tap_tmp(), of[i]);
+		cmd = xasprintf("h5ls -d %s/%s/index.h5/weights/fp8%%b | tail -1 | tr -s ' '",
+				tap_tmp(), of[i]);
 		char want[32];
-		snprintf(want, sizeof(want), "%d, %d", (unsigned char)bits[7][22], (unsigned char)bits[7][23]);
-		ok(prints(cmd, want), "a per cent sign in a name leads to the right data set (%s)", of[i]);
+		snprintf(want, sizeof(want), "%d, %d", (unsigned char)bits[7][22],
+			 (unsigned char)bits[7][23]);
+		ok(prints(cmd, want), "a per cent sign in a name leads to the right data set (%s)",
+		   of[i]);
 		free(cmd);
 	}
 	char *cmd = xasprintf("h5dump -d /weights/scalar %s/a/index.h5", tap_tmp());
 	ok(prints(cmd, "SCALAR"), "h5dump shows a scalar");
 	free(cmd);
-	cmd = xasprintf("cp -r %s/box3 %s/hole && rm %s/hole/weights-*-0001.h5 && h5dump -d /weights/%s %s/hole/index.h5",
-			tap_tmp(), tap_tmp(), tap_tmp(), long_name, tap_tmp());
+	cmd = xasprintf(
+		"cp -r %s/box3 %s/hole && rm %s/hole/weights-*-0001.h5 && h5dump -d /weights/%s %s/hole/index.h5",
+		tap_tmp(), tap_tmp(), tap_tmp(), long_name, tap_tmp());
 	ok(prints(cmd, "nan"), "where a shard is missing a foreign reader sees NaN");
 	free(cmd);
 }
@@ -420,7 +491,8 @@ static void flip(const char *path, uint64_t offset, int bit)
 static void test_mutants(void)
 {
 	char *from = at("box2"), *dir = at("mutant"), *name[100];
-	long files = list_files(name, from, "."), mutants = getenv("CAIRN_MUTANTS") ? atol(getenv("CAIRN_MUTANTS")) : 400, refused = 0;
+	long files = list_files(name, from, "."),
+	     mutants = getenv("CAIRN_MUTANTS") ? atol(getenv("CAIRN_MUTANTS")) : 400, refused = 0;
 	struct rng_key key = rng_key(11, RNG_TEST, 3);
 
 	copy_dir(from, dir);
@@ -440,11 +512,13 @@ static void test_mutants(void)
 			refused++;
 		else
 			printf("# %s byte %llu bit %u: code %d %s\n", name[i % files],
-			       (unsigned long long)((r[0] | (uint64_t)r[1] << 32) % size), r[2] % 8, e.code, e.msg);
+			       (unsigned long long)((r[0] | (uint64_t)r[1] << 32) % size), r[2] % 8,
+			       e.code, e.msg);
 		flip(path, (r[0] | (uint64_t)r[1] << 32) % size, (int)(r[2] % 8));
 		free(path);
 	}
-	ok(refused == mutants, "%ld of %ld mutants of %ld files refused with 65, naming the file", refused, mutants, files);
+	ok(refused == mutants, "%ld of %ld mutants of %ld files refused with 65, naming the file",
+	   refused, mutants, files);
 	ok(load_all(dir) == 0, "and the original loads again: %s", e.msg);
 	for (long i = 0; i < files; i++)
 		free(name[i]);
@@ -478,20 +552,26 @@ static void test_damage(void)
 	victim = shard_like(dir, "weights-.*-0001");
 	if (truncate(victim, stat(victim, &st) ? 0 : st.st_size / 2))
 		bug("truncate");
-	ok(load_all(dir) == -1 && e.code == EX_DATAERR && strstr(e.msg, "-0001.h5"), "half a shard: %s", e.msg);
+	ok(load_all(dir) == -1 && e.code == EX_DATAERR && strstr(e.msg, "-0001.h5"),
+	   "half a shard: %s", e.msg);
 	copy_dir(from, dir);
 	unlink(victim);
-	ok(load_all(dir) == -1 && e.code == EX_DATAERR && strstr(e.msg, "-0001.h5"), "no shard: %s", e.msg);
+	ok(load_all(dir) == -1 && e.code == EX_DATAERR && strstr(e.msg, "-0001.h5"), "no shard: %s",
+	   e.msg);
 	copy_dir(from, dir);
 	unlink(shard_like(dir, "optim-.*-0001"));
-	ok(load_all(dir) == -1 && e.code == EX_DATAERR && strstr(e.msg, "model.embed_tokens.weight (master)"), "no optimizer shard, named by tensor: %s", e.msg);
+	ok(load_all(dir) == -1 && e.code == EX_DATAERR &&
+		   strstr(e.msg, "model.embed_tokens.weight (master)"),
+	   "no optimizer shard, named by tensor: %s", e.msg);
 	copy_dir(from, dir);
 	foreign = xstrdup(shard_like(other, "weights-.*-0000"));
 	cmd = xasprintf("cp %s %s", foreign, shard_like(dir, "weights-.*-0000"));
-	ok(system(cmd) == 0 && load_all(dir) == -1 && e.code == EX_DATAERR, "another checkpoint's shard: %s", e.msg);
+	ok(system(cmd) == 0 && load_all(dir) == -1 && e.code == EX_DATAERR,
+	   "another checkpoint's shard: %s", e.msg);
 	copy_dir(from, dir);
 	victim = shard_like(dir, "index.h5");
-	ok(!file_size(victim, &size, &e) && !truncate(victim, (off_t)size / 2) && load_all(dir) == -1 && e.code == EX_DATAERR,
+	ok(!file_size(victim, &size, &e) && !truncate(victim, (off_t)size / 2) &&
+		   load_all(dir) == -1 && e.code == EX_DATAERR,
 	   "half an index: %s", e.msg);
 	copy_dir(from, dir);
 	unlink(shard_like(dir, "manifest.json"));
@@ -534,14 +614,23 @@ static void test_versions(void)
 {
 	char *dir = at("a");
 
-	ok(parse_edited(dir, "\"version\": 1", "\"version\": 9") == 0, "a newer version that this reader may read: %s", e.msg);
-	ok(parse_edited(dir, "\"reader\": 1", "\"reader\": 0") == -1 && e.code == EX_DATAERR, "reader 0: %s", e.msg);
-	ok(parse_edited(dir, "\"version\": 1,\n  \"reader\": 1", "\"version\": 2,\n  \"reader\": 2") == -1 && e.code == EX_UNAVAILABLE,
+	ok(parse_edited(dir, "\"version\": 1", "\"version\": 9") == 0,
+	   "a newer version that this reader may read: %s", e.msg);
+	ok(parse_edited(dir, "\"reader\": 1", "\"reader\": 0") == -1 && e.code == EX_DATAERR,
+	   "reader 0: %s", e.msg);
+	ok(parse_edited(dir, "\"version\": 1,\n  \"reader\": 1",
+			"\"version\": 2,\n  \"reader\": 2") == -1 &&
+		   e.code == EX_UNAVAILABLE,
 	   "a version that needs a newer reader: %s", e.msg);
-	ok(parse_edited(dir, "\"features\": []", "\"features\": [\"warp\"]") == -1 && e.code == EX_UNAVAILABLE && strstr(e.msg, "warp"),
+	ok(parse_edited(dir, "\"features\": []", "\"features\": [\"warp\"]") == -1 &&
+		   e.code == EX_UNAVAILABLE && strstr(e.msg, "warp"),
 	   "an unknown feature is refused by name: %s", e.msg);
-	ok(parse_edited(dir, "\"kind\": \"model\"", "\"kind\": \"adapter\"") == -1 && e.code == EX_UNAVAILABLE, "an adapter: %s", e.msg);
-	ok(parse_edited(dir, "\"format\": \"cairn\"", "\"format\": \"other\"") == -1 && e.code == EX_DATAERR, "another format: %s", e.msg);
+	ok(parse_edited(dir, "\"kind\": \"model\"", "\"kind\": \"adapter\"") == -1 &&
+		   e.code == EX_UNAVAILABLE,
+	   "an adapter: %s", e.msg);
+	ok(parse_edited(dir, "\"format\": \"cairn\"", "\"format\": \"other\"") == -1 &&
+		   e.code == EX_DATAERR,
+	   "another format: %s", e.msg);
 	free(dir);
 }
 
@@ -552,18 +641,26 @@ static void test_refusals(void)
 	char *dir = at("refused");
 
 	for (int i = 0; i < 4; i++) {
-		struct checkpoint_tensor t = { name[i], SLOT_WEIGHT, ROLE_PARAM, DTYPE_F32, 1, { 2 } };
+		struct checkpoint_tensor t = {
+			name[i], SLOT_WEIGHT, ROLE_PARAM, DTYPE_F32, 1, { 2 }
+		};
 
-		ok(checkpoint_create(&w, dir, &meta, &t, 1, NULL, 0, NULL, &e) == -1 && e.code == EX_DATAERR, "name \"%s\": %s", name[i], e.msg);
+		ok(checkpoint_create(&w, dir, &meta, &t, 1, NULL, 0, NULL, &e) == -1 &&
+			   e.code == EX_DATAERR,
+		   "name \"%s\": %s", name[i], e.msg);
 	}
 	struct checkpoint_tensor two[2] = { { "a", SLOT_WEIGHT, ROLE_PARAM, DTYPE_F32, 1, { 2 } },
 					    { "a", SLOT_WEIGHT, ROLE_PARAM, DTYPE_F32, 1, { 2 } } };
-	ok(checkpoint_create(&w, dir, &meta, two, 2, NULL, 0, NULL, &e) == -1 && e.code == EX_DATAERR, "twice: %s", e.msg);
+	ok(checkpoint_create(&w, dir, &meta, two, 2, NULL, 0, NULL, &e) == -1 &&
+		   e.code == EX_DATAERR,
+	   "twice: %s", e.msg);
 	two[1].slot = SLOT_MASTER;
 	two[1].shape[0] = 3;
-	ok(checkpoint_create(&w, dir, &meta, two, 2, NULL, 0, NULL, &e) == -1, "a master of another shape: %s", e.msg);
+	ok(checkpoint_create(&w, dir, &meta, two, 2, NULL, 0, NULL, &e) == -1,
+	   "a master of another shape: %s", e.msg);
 	struct checkpoint_piece hole[1] = { { 0, 0, { 1, { 0 }, { 1 } } } };
-	ok(checkpoint_create(&w, dir, &meta, two, 1, hole, 1, NULL, &e) == -1 && strstr(e.msg, "a"), "pieces with a hole: %s", e.msg);
+	ok(checkpoint_create(&w, dir, &meta, two, 1, hole, 1, NULL, &e) == -1 && strstr(e.msg, "a"),
+	   "pieces with a hole: %s", e.msg);
 	ok(!file_exists(dir), "nothing is left");
 	free(dir);
 }
@@ -586,12 +683,15 @@ static void test_copy_and_history(void)
 		bad |= checkpoint_put(w, t, NULL, bits[t], &e);
 	bad = bad || checkpoint_copy_side(w, &c, except, &e) || checkpoint_commit(w, &e);
 	ok(!bad, "side files of the parent: %s", e.msg);
-	cmd = xasprintf("diff -r %s/hf %s/hf && cmp %s/tokenizer.h5 %s/tokenizer.h5", from, dir, from, dir);
+	cmd = xasprintf("diff -r %s/hf %s/hf && cmp %s/tokenizer.h5 %s/tokenizer.h5", from, dir,
+			from, dir);
 	ok(system(cmd) == 0, "byte for byte");
 	ok(checkpoint_open(&d, dir, &e) == 0, "the child opens: %s", e.msg);
-	is_str(json_get(d.history, "parent")->text, json_get(c.history, "digest")->text, "its history names its parent's");
+	is_str(json_get(d.history, "parent")->text, json_get(c.history, "digest")->text,
+	       "its history names its parent's");
 	is_str(json_path(d.history, "summary.runs")->member[0].value.text, "2", "runs are counted");
-	ok(json_equal(json_path(d.history, "summary.first"), json_get(c.history, "entry")), "the first entry is kept");
+	ok(json_equal(json_path(d.history, "summary.first"), json_get(c.history, "entry")),
+	   "the first entry is kept");
 	checkpoint_close(&d);
 	checkpoint_close(&c);
 
@@ -606,12 +706,14 @@ static void test_copy_and_history(void)
 		size = o.s.len;
 		json_release(&doc[i & 1]);
 		doc[i & 1] = (struct json_doc){ .file = NULL };
-		if (json_parse(&doc[i & 1], o.s.s, o.s.len, "history", 1, &e) || history_check(&doc[i & 1], &doc[i & 1].root, &e))
+		if (json_parse(&doc[i & 1], o.s.s, o.s.len, "history", 1, &e) ||
+		    history_check(&doc[i & 1], &doc[i & 1].root, &e))
 			bug("%s", e.msg);
 		m.history.parent = &doc[i & 1].root;
 		json_out_release(&o);
 	}
-	is_str(json_path(m.history.parent, "summary.runs")->member[0].value.text, "10000", "10,000 generations");
+	is_str(json_path(m.history.parent, "summary.runs")->member[0].value.text, "10000",
+	       "10,000 generations");
 	ok(size < 2000, "in %zu bytes", size);
 	json_release(&doc[0]);
 	json_release(&doc[1]);
@@ -620,10 +722,14 @@ static void test_copy_and_history(void)
 	free(dir);
 }
 
-/* Killed at its n-th write, fsync or rename, for every n: never half a checkpoint, and the next attempt goes through. */
+/*
+ * Killed at its n-th write, fsync or rename, for every n: never half a checkpoint, and the next
+ * attempt goes through.
+ */
 static void test_kill(void)
 {
-	char *dir = at("killed"), *ref = at("a"), *cmd = xasprintf("diff -r %s %s", dir, ref), *count = at("count"), value[32];
+	char *dir = at("killed"), *ref = at("a"), *cmd = xasprintf("diff -r %s %s", dir, ref),
+	     *count = at("count"), value[32];
 	struct str n = { 0 };
 	long points, bad = 0, killed = 0, step;
 	pid_t pid;
@@ -637,7 +743,8 @@ static void test_kill(void)
 		bug("%s", e.msg);
 	points = atol(n.s);
 	str_release(&n);
-	ok(points > 20 && system(cmd) == 0, "%ld writes, fsyncs and renames; another process writes the same bytes", points);
+	ok(points > 20 && system(cmd) == 0,
+	   "%ld writes, fsyncs and renames; another process writes the same bytes", points);
 	step = getenv("CAIRN_KILL_ALL") ? 1 : 1 + points / 40;
 	for (long i = 1; i <= points; i += step) {
 		char *rm = xasprintf("rm -rf %s", dir);
@@ -662,7 +769,8 @@ static void test_kill(void)
 			bad += !WIFEXITED(status) || WEXITSTATUS(status) || system(cmd);
 		}
 	}
-	ok(bad == 0 && killed > 0, "killed %ld times: whole or absent, and done on the second try", killed);
+	ok(bad == 0 && killed > 0, "killed %ld times: whole or absent, and done on the second try",
+	   killed);
 	free(dir);
 	free(ref);
 	free(cmd);

@@ -39,10 +39,14 @@ static float *floats(struct samples *s, long n, uint32_t seed)
 	return x;
 }
 
-/* Row i of a set in which everything occurs: absent fields, empty strings, NULs, NaN, infinity, subnormals, a prompt alone. */
+/*
+ * Row i of a set in which everything occurs: absent fields, empty strings, NULs, NaN, infinity,
+ * subnormals, a prompt alone.
+ */
 static void add(struct samples *s, int i)
 {
-	static const char text[] = "na\xc3\xafve\0 \"x\"\n", row[] = "{\"answer\": \"42\", \"n\": 1000000000000000000019}";
+	static const char text[] = "na\xc3\xafve\0 \"x\"\n",
+			  row[] = "{\"answer\": \"42\", \"n\": 1000000000000000000019}";
 	struct sample *a = samples_append(s);
 	long n;
 
@@ -100,7 +104,8 @@ static void add(struct samples *s, int i)
 	if (a->length > 3) {
 		a->turn = arena_calloc(&s->arena, 2, sizeof(*a->turn));
 		a->turn[0] = (struct turn){ 0, (int)a->prompt_length, "user", { 0, 0 } };
-		a->turn[1] = (struct turn){ (int)a->prompt_length, (int)a->length, "assistant", a->policy };
+		a->turn[1] = (struct turn){ (int)a->prompt_length, (int)a->length, "assistant",
+					    a->policy };
 		a->turns = 2;
 	}
 	a->expert_ids = arena_calloc(&s->arena, (size_t)a->length * 6 + 1, sizeof(int32_t));
@@ -139,28 +144,40 @@ static bool same(const struct samples *s, const struct samples *t, long i)
 {
 	const struct sample *a = &s->s[i], *b = &t->s[i];
 	long n = a->length - a->prompt_length;
-	bool good = a->prompt_id == b->prompt_id && a->sample_index == b->sample_index && a->visit == b->visit && a->order == b->order &&
-		    a->step == b->step && a->split == b->split && a->seed == b->seed && digest_equal(a->policy, b->policy) &&
-		    digest_equal(a->tokenizer_digest, b->tokenizer_digest) && a->fingerprint == b->fingerprint &&
-		    a->temperature == b->temperature && a->top_p == b->top_p && a->top_k == b->top_k && a->min_p == b->min_p &&
-		    a->length == b->length && a->prompt_length == b->prompt_length && a->finish_reason == b->finish_reason &&
-		    a->truncated == b->truncated && a->update == b->update && a->unit == b->unit && a->turns == b->turns &&
-		    a->has_reward == b->has_reward && a->reward_valid == b->reward_valid && !a->rewards == !b->rewards;
+	bool good = a->prompt_id == b->prompt_id && a->sample_index == b->sample_index &&
+		    a->visit == b->visit && a->order == b->order && a->step == b->step &&
+		    a->split == b->split && a->seed == b->seed &&
+		    digest_equal(a->policy, b->policy) &&
+		    digest_equal(a->tokenizer_digest, b->tokenizer_digest) &&
+		    a->fingerprint == b->fingerprint && a->temperature == b->temperature &&
+		    a->top_p == b->top_p && a->top_k == b->top_k && a->min_p == b->min_p &&
+		    a->length == b->length && a->prompt_length == b->prompt_length &&
+		    a->finish_reason == b->finish_reason && a->truncated == b->truncated &&
+		    a->update == b->update && a->unit == b->unit && a->turns == b->turns &&
+		    a->has_reward == b->has_reward && a->reward_valid == b->reward_valid &&
+		    !a->rewards == !b->rewards;
 
 	if (!good)
 		return false;
-	good = !memcmp(a->token_ids, b->token_ids, (size_t)a->length * sizeof(int32_t)) && same_floats(a->logprobs, b->logprobs, n) &&
-	       same_floats(a->prev_logprobs, b->prev_logprobs, n) && same_floats(a->advantages, b->advantages, n) && !b->values &&
-	       same_floats(a->loss_weights[LOSS_POLICY], b->loss_weights[LOSS_POLICY], n) && !b->loss_weights[LOSS_KL] &&
-	       !memcmp(a->loss_mask, b->loss_mask, (size_t)n) && same_text(a->text, a->text_bytes, b->text, b->text_bytes) &&
+	good = !memcmp(a->token_ids, b->token_ids, (size_t)a->length * sizeof(int32_t)) &&
+	       same_floats(a->logprobs, b->logprobs, n) &&
+	       same_floats(a->prev_logprobs, b->prev_logprobs, n) &&
+	       same_floats(a->advantages, b->advantages, n) && !b->values &&
+	       same_floats(a->loss_weights[LOSS_POLICY], b->loss_weights[LOSS_POLICY], n) &&
+	       !b->loss_weights[LOSS_KL] && !memcmp(a->loss_mask, b->loss_mask, (size_t)n) &&
+	       same_text(a->text, a->text_bytes, b->text, b->text_bytes) &&
 	       same_text(a->row, a->row_bytes, b->row, b->row_bytes) &&
-	       same_text(a->extracted, a->extracted_bytes, b->extracted, b->extracted_bytes) && !b->reason &&
+	       same_text(a->extracted, a->extracted_bytes, b->extracted, b->extracted_bytes) &&
+	       !b->reason &&
 	       !memcmp(a->expert_ids, b->expert_ids, (size_t)a->length * 6 * sizeof(int32_t));
 	if (a->has_reward)
-		good &= same_real(a->reward, b->reward) && same_real(a->rewards[0], b->rewards[0]) && same_real(a->rewards[1], b->rewards[1]);
+		good &= same_real(a->reward, b->reward) &&
+			same_real(a->rewards[0], b->rewards[0]) &&
+			same_real(a->rewards[1], b->rewards[1]);
 	for (long k = 0; k < a->turns && good; k++)
 		good = a->turn[k].start == b->turn[k].start && a->turn[k].end == b->turn[k].end &&
-		       !strcmp(a->turn[k].role, b->turn[k].role) && digest_equal(a->turn[k].policy, b->turn[k].policy);
+		       !strcmp(a->turn[k].role, b->turn[k].role) &&
+		       digest_equal(a->turn[k].policy, b->turn[k].policy);
 	return good;
 }
 
@@ -179,9 +196,19 @@ static bool all_same(const struct samples *s, const struct samples *t)
 
 static const char *const argument[] = { "rollout", "ckpt" };
 static struct samples_meta meta = {
-	.step = 7, .split = "train", .policy = { 1, 2 }, .tokenizer_digest = { 3, 4 }, .fingerprint = "fedcba9876543210",
-	.cursor = "{\"position\": 12}", .scoring = "{\"train_global_batch_size\": 4, \"algorithm\": \"grpo\"}", .metrics = "{\"a\": 1}\n",
-	.history = { .program = "rollout", .version = "0.1.0", .argument = argument, .argc = 2, .recipe = "x: 1\n" },
+	.step = 7,
+	.split = "train",
+	.policy = { 1, 2 },
+	.tokenizer_digest = { 3, 4 },
+	.fingerprint = "fedcba9876543210",
+	.cursor = "{\"position\": 12}",
+	.scoring = "{\"train_global_batch_size\": 4, \"algorithm\": \"grpo\"}",
+	.metrics = "{\"a\": 1}\n",
+	.history = { .program = "rollout",
+		     .version = "0.1.0",
+		     .argument = argument,
+		     .argc = 2,
+		     .recipe = "x: 1\n" },
 };
 
 enum { ROWS = 24 };
@@ -208,7 +235,8 @@ static void test_round_trip(void)
 	ok(samples_write(dir, &s, &meta, NULL, &e) == 0, "samples are written: %s", e.msg);
 	for (long i = 1; i < s.n; i++)
 		sorted &= s.s[i - 1].order < s.s[i].order ||
-			  (s.s[i - 1].order == s.s[i].order && s.s[i - 1].sample_index < s.s[i].sample_index);
+			  (s.s[i - 1].order == s.s[i].order &&
+			   s.s[i - 1].sample_index < s.s[i].sample_index);
 	ok(sorted, "sorted by (visit order of the prompt, sample_index)");
 	ok(samples_read(&t, dir, &e) == 0, "and read: %s", e.msg);
 	ok(all_same(&s, &t), "every field of every record has the same bits");
@@ -217,14 +245,18 @@ static void test_round_trip(void)
 	ok(save(dir2) == 0, "the same again: %s", e.msg);
 	char *cmd = xasprintf("diff -r %s %s", dir, dir2);
 	ok(system(cmd) == 0, "has the same bytes in every file");
-	ok(save(dir) == -1 && e.code == EX_CANTCREAT, "a directory that exists is refused: %s", e.msg);
-	ok(samples_read(&t, dir2, &e) == -1 && e.code == EX_DATAERR && t.n == ROWS, "the same samples twice: %s", e.msg);
+	ok(save(dir) == -1 && e.code == EX_CANTCREAT, "a directory that exists is refused: %s",
+	   e.msg);
+	ok(samples_read(&t, dir2, &e) == -1 && e.code == EX_DATAERR && t.n == ROWS,
+	   "the same samples twice: %s", e.msg);
 	samples_release(&t);
 
 	e = (struct err){ 0 };
 	struct samples none = { 0 };
 	char *dir3 = at("none");
-	ok(samples_write(dir3, &none, &meta, NULL, &e) == 0 && samples_read(&t, dir3, &e) == 0 && t.n == 0, "no samples at all: %s", e.msg);
+	ok(samples_write(dir3, &none, &meta, NULL, &e) == 0 && samples_read(&t, dir3, &e) == 0 &&
+		   t.n == 0,
+	   "no samples at all: %s", e.msg);
 	samples_release(&none);
 	samples_release(&s);
 	samples_release(&t);
@@ -241,7 +273,10 @@ static void test_jsonl(void)
 
 	make(&s, ROWS);
 	samples_sort(&s);
-	/* JSON keeps no NaN payload but the usual one, and no text that is not UTF-8; neither occurs here. */
+	/*
+	 * JSON keeps no NaN payload but the usual one, and no text that is not UTF-8; neither
+	 * occurs here.
+	 */
 	e = (struct err){ 0 };
 	ok(samples_write_jsonl(path, &s, &e) == 0, "JSON lines are written: %s", e.msg);
 	ok(samples_read_any(&t, path, &e) == 0, "and read: %s", e.msg);
@@ -253,8 +288,10 @@ static void test_jsonl(void)
 	if (system("command -v jq >/dev/null"))
 		skip("no jq", "jq reads it");
 	else {
-		cmd = xasprintf("test \"$(jq -r 'select(.prompt_id==99 and .sample_index==1) | .row.answer, .logprobs[0]' %s | tr '\\n' ' ')\" ="
-				" '42 null '", path);
+		cmd = xasprintf(
+			"test \"$(jq -r 'select(.prompt_id==99 and .sample_index==1) | .row.answer, .logprobs[0]' %s | tr '\\n' ' ')\" ="
+			" '42 null '",
+			path);
 		ok(system(cmd) == 0, "jq reads it, NaN as null");
 		free(cmd);
 	}
@@ -267,27 +304,44 @@ static void test_jsonl(void)
 /* A line, and what must stand in the message; NULL: accepted. */
 static void test_lines(void)
 {
-	static const struct { const char *line, *message; } t[] = {
-		{ "{\"prompt_id\": 0, \"token_ids\": [0, 1], \"prompt_length\": 0, \"logprobs\": [-0.7, -0.9], \"text\": \"ab\"}", NULL },
+	static const struct { const char *line, *message;
+	} t[] = {
+		{ "{\"prompt_id\": 0, \"token_ids\": [0, 1], \"prompt_length\": 0, \"logprobs\": [-0.7, -0.9], \"text\": \"ab\"}",
+		  NULL },
 		{ "{\"prompt_id\": 0, \"token_ids\": [2], \"prompt_length\": 0, \"logprobs\": [-0.7, -0.9], \"text\": \"ab\"}",
 		  "x.jsonl:2: logprobs: 2 entries, wanted 1" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1, 2], \"prompt_length\": 3}", "x.jsonl:2: prompt_length" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1, -2], \"prompt_length\": 1}", "x.jsonl:2: token_ids[1]" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1, 4294967297], \"prompt_length\": 1}", "x.jsonl:2: token_ids" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1, 2.5], \"prompt_length\": 1}", "x.jsonl:2: token_ids" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1, 2], \"prompt_length\": 3}",
+		  "x.jsonl:2: prompt_length" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1, -2], \"prompt_length\": 1}",
+		  "x.jsonl:2: token_ids[1]" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1, 4294967297], \"prompt_length\": 1}",
+		  "x.jsonl:2: token_ids" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1, 2.5], \"prompt_length\": 1}",
+		  "x.jsonl:2: token_ids" },
 		{ "{\"prompt_id\": 0, \"prompt_length\": 0}", "x.jsonl:2: token_ids: missing" },
 		{ "{\"token_ids\": [1], \"prompt_length\": 0}", "x.jsonl:2: prompt_id: missing" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"logprob\": [1]}", "\"logprob\" is no field" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"loss_mask\": [2]}", "x.jsonl:2: loss_mask" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"loss_mask\": [1, 1]}", "x.jsonl:2: loss_mask: 2 entries" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"finish_reason\": \"eos\"}", "x.jsonl:2: finish_reason" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"split\": \"test\"}", "x.jsonl:2: split" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"policy\": \"abc\"}", "x.jsonl:2: policy" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"group\": [0, 1]}", "x.jsonl:2: group" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"sample_index\": 0}", "are the same sample" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"turns\": [{\"start\": 0, \"end\": 9}]}", "turns[0]" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"rewards\": 1}", "x.jsonl:2: rewards" },
-		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"values\": [NaN]}", "x.jsonl:2" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"logprob\": [1]}",
+		  "\"logprob\" is no field" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"loss_mask\": [2]}",
+		  "x.jsonl:2: loss_mask" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"loss_mask\": [1, 1]}",
+		  "x.jsonl:2: loss_mask: 2 entries" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"finish_reason\": \"eos\"}",
+		  "x.jsonl:2: finish_reason" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"split\": \"test\"}",
+		  "x.jsonl:2: split" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"policy\": \"abc\"}",
+		  "x.jsonl:2: policy" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"group\": [0, 1]}",
+		  "x.jsonl:2: group" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"sample_index\": 0}",
+		  "are the same sample" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"turns\": [{\"start\": 0, \"end\": 9}]}",
+		  "turns[0]" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"rewards\": 1}",
+		  "x.jsonl:2: rewards" },
+		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0, \"values\": [NaN]}",
+		  "x.jsonl:2" },
 		{ "{\"prompt_id\": 0, \"token_ids\": [1], \"prompt_length\": 0", "x.jsonl:2" },
 		{ "[1]", "x.jsonl:2" },
 	};
@@ -295,7 +349,9 @@ static void test_lines(void)
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
 		struct samples s = { 0 };
-		char *text = xasprintf("{\"prompt_id\": 0, \"token_ids\": [7], \"prompt_length\": 0}\n%s\n\n", t[i].line);
+		char *text = xasprintf(
+			"{\"prompt_id\": 0, \"token_ids\": [7], \"prompt_length\": 0}\n%s\n\n",
+			t[i].line);
 		int rc;
 
 		if (file_write(path, text, strlen(text), &e))
@@ -303,10 +359,14 @@ static void test_lines(void)
 		e = (struct err){ 0 };
 		rc = samples_read_jsonl(&s, path, &e);
 		if (t[i].message)
-			ok(rc == -1 && e.code == EX_DATAERR && strstr(e.msg, t[i].message), "%s", e.msg);
+			ok(rc == -1 && e.code == EX_DATAERR && strstr(e.msg, t[i].message), "%s",
+			   e.msg);
 		else
-			ok(rc == 0 && s.n == 2 && s.s[1].sample_index == 1 && s.s[1].token_ids[1] == 1 && s.s[1].loss_mask[1] == 1 &&
-			   s.s[1].logprobs[1] == -0.9f && s.s[0].order == 0 && s.s[1].order == 0, "ids as they stand: %s", e.msg);
+			ok(rc == 0 && s.n == 2 && s.s[1].sample_index == 1 &&
+				   s.s[1].token_ids[1] == 1 && s.s[1].loss_mask[1] == 1 &&
+				   s.s[1].logprobs[1] == -0.9f && s.s[0].order == 0 &&
+				   s.s[1].order == 0,
+			   "ids as they stand: %s", e.msg);
 		samples_release(&s);
 		free(text);
 	}
@@ -329,7 +389,8 @@ static void flip(const char *path, uint64_t offset, int bit)
 /* CAIRN_MUTANTS=2000 makes the long form. */
 static void test_mutants(void)
 {
-	static const char *const name[] = { "samples-0000.h5", "manifest.json", "metrics.json", "recipe.yaml" };
+	static const char *const name[] = { "samples-0000.h5", "manifest.json", "metrics.json",
+					    "recipe.yaml" };
 	long mutants = getenv("CAIRN_MUTANTS") ? atol(getenv("CAIRN_MUTANTS")) : 600, refused = 0;
 	char *dir = at("m");
 	struct samples s = { 0 };
@@ -349,18 +410,23 @@ static void test_mutants(void)
 		if (samples_read(&s, dir, &e) == -1 && e.code == EX_DATAERR && s.n == 0)
 			refused++;
 		else
-			printf("# %s byte %llu: code %d %s\n", name[i % 4], (unsigned long long)(r[0] % size), e.code, e.msg);
+			printf("# %s byte %llu: code %d %s\n", name[i % 4],
+			       (unsigned long long)(r[0] % size), e.code, e.msg);
 		flip(path, r[0] % size, (int)(r[1] % 8));
 		free(path);
 	}
 	ok(refused == mutants, "%ld of %ld mutants refused with 65", refused, mutants);
 	e = (struct err){ 0 };
-	ok(samples_read(&s, dir, &e) == 0 && s.n == ROWS, "and the original is read again: %s", e.msg);
+	ok(samples_read(&s, dir, &e) == 0 && s.n == ROWS, "and the original is read again: %s",
+	   e.msg);
 	samples_release(&s);
 	char *path = path_join(dir, name[0]);
-	ok(!file_size(path, &size, &e) && !truncate(path, (off_t)size / 2) && samples_read(&s, dir, &e) == -1 && e.code == EX_DATAERR,
+	ok(!file_size(path, &size, &e) && !truncate(path, (off_t)size / 2) &&
+		   samples_read(&s, dir, &e) == -1 && e.code == EX_DATAERR,
 	   "half a shard: %s", e.msg);
-	ok(!unlink(path) && samples_read(&s, dir, &e) == -1 && e.code == EX_DATAERR && strstr(e.msg, name[0]), "no shard: %s", e.msg);
+	ok(!unlink(path) && samples_read(&s, dir, &e) == -1 && e.code == EX_DATAERR &&
+		   strstr(e.msg, name[0]),
+	   "no shard: %s", e.msg);
 	ok(samples_verify(dir, false, &e) == -1, "verify says so too");
 	samples_release(&s);
 	free(path);
@@ -376,8 +442,9 @@ static void test_bad_rows(void)
 	s.s[2].token_ids = arena_calloc(&s.arena, 9, sizeof(int32_t));
 	s.s[2].length = 9;
 	s.s[2].prompt_length = 10;
-	ok(samples_write(dir, &s, &meta, NULL, &e) == -1 && strstr(e.msg, "record") && !file_exists(dir), "a bad row is not written: %s",
-	   e.msg);
+	ok(samples_write(dir, &s, &meta, NULL, &e) == -1 && strstr(e.msg, "record") &&
+		   !file_exists(dir),
+	   "a bad row is not written: %s", e.msg);
 	samples_release(&s);
 	free(dir);
 }
@@ -395,14 +462,16 @@ static void test_order(void)
 	}
 	s.s[4].sample_index = 0;
 	samples_sort(&s);
-	ok(s.s[0].prompt_id == 9 && s.s[0].sample_index == 0 && s.s[1].prompt_id == 9 && s.s[2].prompt_id == 3 && s.s[2].sample_index == 0 &&
-	   s.s[4].prompt_id == 5, "without an order, groups stand as they first appear");
+	ok(s.s[0].prompt_id == 9 && s.s[0].sample_index == 0 && s.s[1].prompt_id == 9 &&
+		   s.s[2].prompt_id == 3 && s.s[2].sample_index == 0 && s.s[4].prompt_id == 5,
+	   "without an order, groups stand as they first appear");
 	samples_release(&s);
 }
 
 static void test_kill(void)
 {
-	char *dir = at("killed"), *ref = at("a"), *cmd = xasprintf("diff -r %s %s", dir, ref), *count = at("count"), value[32];
+	char *dir = at("killed"), *ref = at("a"), *cmd = xasprintf("diff -r %s %s", dir, ref),
+	     *count = at("count"), value[32];
 	struct str n = { 0 };
 	long points, bad = 0, killed = 0;
 	pid_t pid;
@@ -438,7 +507,8 @@ static void test_kill(void)
 			bad += save(dir) != 0 || system(cmd);
 		samples_release(&s);
 	}
-	ok(bad == 0 && killed > 0, "killed %ld times: whole or absent, and done on the second try", killed);
+	ok(bad == 0 && killed > 0, "killed %ld times: whole or absent, and done on the second try",
+	   killed);
 	free(dir);
 	free(ref);
 	free(cmd);

@@ -1,13 +1,14 @@
 /*
- * The manifest and the table of boxes from any bytes.  Checksums stop honest damage before it gets here, so the target
- * makes them right: what is tried is a forged directory, which must be refused or read, never more.
+ * The manifest and the table of boxes from any bytes.  Checksums stop honest damage before it gets
+ * here, so the target makes them right: what is tried is a forged directory, which must be refused
+ * or read, never more.
  *
  *	input starting with 'B'   the rest is rows of /boxes in index.h5 of a good checkpoint
  *	input starting with 'S'   the rest is manifest.json of samples
  *	anything else             is manifest.json of a checkpoint; its checksum is replaced
  *
- * What opens is verified and read whole.  The seeds hold sizes and hashes of what libhdf5 1.10.8 writes here; with
- * CAIRN_FUZZ_SEEDS=DIR the target writes them anew.
+ * What opens is verified and read whole.  The seeds hold sizes and hashes of what libhdf5 1.10.8
+ * writes here; with CAIRN_FUZZ_SEEDS=DIR the target writes them anew.
  */
 
 #include "formats/checkpoint.h"
@@ -49,14 +50,20 @@ static void clean(void)
 static void make_checkpoint(struct err *e)
 {
 	static const struct checkpoint_tensor t[] = {
-		{ "a", SLOT_WEIGHT, ROLE_PARAM, DTYPE_BF16, 2, { 6, 5 } }, { "a", SLOT_MASTER, ROLE_PARAM, DTYPE_F32, 2, { 6, 5 } },
-		{ "b", SLOT_WEIGHT, ROLE_FROZEN, DTYPE_F32, 0, { 0 } }, { "c", SLOT_WEIGHT, ROLE_CARRIED, DTYPE_I64, 3, { 2, 0, 3 } },
+		{ "a", SLOT_WEIGHT, ROLE_PARAM, DTYPE_BF16, 2, { 6, 5 } },
+		{ "a", SLOT_MASTER, ROLE_PARAM, DTYPE_F32, 2, { 6, 5 } },
+		{ "b", SLOT_WEIGHT, ROLE_FROZEN, DTYPE_F32, 0, { 0 } },
+		{ "c", SLOT_WEIGHT, ROLE_CARRIED, DTYPE_I64, 3, { 2, 0, 3 } },
 	};
 	const struct checkpoint_piece p[] = {
-		{ 0, 0, { 2, { 0, 0 }, { 4, 5 } } }, { 0, 1, { 2, { 4, 0 }, { 2, 5 } } }, { 1, 0, { 2, { 0, 0 }, { 6, 5 } } },
+		{ 0, 0, { 2, { 0, 0 }, { 4, 5 } } },
+		{ 0, 1, { 2, { 4, 0 }, { 2, 5 } } },
+		{ 1, 0, { 2, { 0, 0 }, { 6, 5 } } },
 		{ 2, 1, { 0, { 0 }, { 0 } } },
 	};
-	struct checkpoint_meta m = { .head = "lm", .optimizer = "adamw", .history = { .program = "p", .version = "1" } };
+	struct checkpoint_meta m = { .head = "lm",
+				     .optimizer = "adamw",
+				     .history = { .program = "p", .version = "1" } };
 	static const char zero[512];
 	struct checkpoint_writer *w;
 
@@ -83,7 +90,8 @@ static void make_samples(struct err *e)
 	samples_release(&s);
 }
 
-static void write_file(const char *dir, const char *name, const char *first, const void *p, size_t n)
+static void write_file(const char *dir, const char *name, const char *first, const void *p,
+		       size_t n)
 {
 	char path[512];
 	FILE *f;
@@ -134,8 +142,10 @@ static void start(void)
 	json_release(&d);
 	snprintf(path, sizeof(path), "%s/index.h5", model);
 	must(file_read(&good_index, path, 0, &e), &e);
-	must(hdf5_open(&f, path, &e) || hdf5_get(&data, &nblocks, &f, "blocks", DTYPE_U64, 1, 4096, &e) ||
-	     hdf5_get_boxes(&b, &n, &f, "boxes", 4096, &e), &e);
+	must(hdf5_open(&f, path, &e) ||
+		     hdf5_get(&data, &nblocks, &f, "blocks", DTYPE_U64, 1, 4096, &e) ||
+		     hdf5_get_boxes(&b, &n, &f, "boxes", 4096, &e),
+	     &e);
 	blocks = data;
 	hdf5_abandon(&f);
 	if (getenv("CAIRN_FUZZ_SEEDS"))
@@ -185,8 +195,11 @@ static void write_index(const void *rows, size_t n)
 	memcpy(b, rows, n);
 	snprintf(path, sizeof(path), "%s/index.h5", model);
 	unlink(path);
-	must(hdf5_create(&f, path, 0, &e) || hdf5_put_boxes(&f, "boxes", b, (long)(n / sizeof(*b)), &e) ||
-	     hdf5_put(&f, "blocks", DTYPE_U64, &nblocks, 1, blocks, &e) || hdf5_close(&f, &e), &e);
+	must(hdf5_create(&f, path, 0, &e) ||
+		     hdf5_put_boxes(&f, "boxes", b, (long)(n / sizeof(*b)), &e) ||
+		     hdf5_put(&f, "blocks", DTYPE_U64, &nblocks, 1, blocks, &e) ||
+		     hdf5_close(&f, &e),
+	     &e);
 	must(file_size(path, &bytes, &e) || hash128_file(&d, path, &e), &e);
 	str_add(&t, good.s, good.len);
 	snprintf(from, sizeof(from), "\"bytes\": %llu", (unsigned long long)index_was.bytes);
