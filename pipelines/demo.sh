@@ -3,7 +3,7 @@
 # learns two-number addition by SFT, half well, and is then improved by GRPO with the exact-answer reward.
 #
 # Last line on stdout: {"accuracy_before", "accuracy_after", "n", "steps", "seconds", "export", ...}.
-# CAIRN_CONTROL=1: the control, the same run with the rewards shuffled within each batch.
+# With CAIRN_SCORE_OPTIONS='--shuffle-rewards 7' it is the control: the rewards are shuffled within each batch.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -54,4 +54,4 @@ out=$dir/export
 [ -e "$out" ] || cairn export "$last" -o "$out" >/dev/null
 printf '{"accuracy_before": %s, "accuracy_after": %s, "n": %d, "steps": %d, "seconds": %d, "export": "%s", "control": %s}\n' \
 	"$(accuracy 0)" "$(accuracy "$steps")" "$n" "$steps" "$(($(date +%s) - t0))" "$out" \
-	"$([ "${CAIRN_CONTROL:-0}" = 1 ] && echo true || echo false)"
+	"$([ -n "${CAIRN_SCORE_OPTIONS:-}" ] && echo true || echo false)"

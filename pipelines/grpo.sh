@@ -3,7 +3,8 @@
 #
 #	for each step:  rollout -> score -> train-step;  validate every val_period steps
 #
-# RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.
+# RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.  CAIRN_SCORE_OPTIONS goes to score as it is
+# (--exec CMD, --shuffle-rewards SEED).
 set -eu
 [ $# -ge 1 ] || { echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64; }
 . "$(dirname "$0")/lib.sh"
@@ -22,7 +23,7 @@ while [ "$step" -lt "$steps" ]; do
 	n=$(number $step)
 	make_dir "$run/samples/$n" rollout "$old" -c "$recipe"
 	# shellcheck disable=SC2086
-	make_dir "$run/scored/$n" score "$run/samples/$n" -c "$recipe" --policy "$old" $reference
+	make_dir "$run/scored/$n" score "$run/samples/$n" -c "$recipe" --policy "$old" $reference ${CAIRN_SCORE_OPTIONS:-}
 	make_dir "$run/checkpoints/$n" train-step "$old" "$run/scored/$n" -c "$recipe"
 	if [ "$period" -gt 0 ] && [ $((step % period)) -eq 0 ]; then validate $step; fi
 	cairn inspect "$run" --clean >/dev/null
