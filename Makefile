@@ -99,6 +99,11 @@ $(BINS): $(BIN)/%: $(BUILD)/tools/%.c.o $$(call obj,$$(wildcard tools/$$*/*.c)) 
 	$(say) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 
+# A program for tests/oracle, linked as the programs are.
+AIDS := $(BUILD)/tests/tools/dump_logits
+$(AIDS): %: %.c.o $(SHARED) $(F) $(K) $(C)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
+
 BENCHES := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/bench/bench_*.c))
 $(BENCHES): %: %.c.o $(K) $(C)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS_COMMON) -o $@
