@@ -1,7 +1,8 @@
 #ifndef TOOLS_INSPECT_INSPECT_H
 #define TOOLS_INSPECT_INSPECT_H
 
-/* The chapters of inspect: recipes (recipe.c), runs (run.c, run_files.c), checkpoints and samples (what.c). */
+/* The chapters of inspect: recipes (recipe.c), runs (run.c, run_files.c), checkpoints and samples (what.c,
+ * tensor.c, show.c), their history (history.c). */
 
 #include "libcommon/json.h"
 #include "libcommon/opt.h"
@@ -34,5 +35,11 @@ void run_clean(const struct run *u, bool dry_run);
 void print_recipe(const char *path, const char *get, bool json);
 void print_checkpoint(const char *dir, bool json);
 void print_samples(const char *dir, bool json);
+void print_history(const char *dir);    /* follows parents that still exist */
+void print_tensor(const char *dir, const char *name, const char *slot, bool json);
+void show_samples(const char *dir, long n, bool best, bool worst);
+/* 1 when they differ, with what differs on stdout. */
+int diff_checkpoints(const char *one, const char *two);
+int diff_samples(const char *one, const char *two);
 
 #endif
