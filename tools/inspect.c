@@ -1,5 +1,5 @@
 /*
- * inspect - look at, verify, compare, explain or dump a checkpoint, samples, a run or a recipe
+ * inspect - look at, verify, compare or dump what the programs read and make
  */
 #include "tools/inspect/inspect.h"
 
@@ -41,7 +41,7 @@ static const struct opt table[] = {
 };
 
 static const struct tool tool = {
-	"inspect", "look at, verify, compare, explain or dump a checkpoint, samples, a run or a recipe",
+	"inspect", "look at, verify, compare or dump what the programs read and make",
 	"PATH [options] [key=value ...] | --diff A B | --explain KEY", table, true
 };
 

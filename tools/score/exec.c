@@ -1,6 +1,7 @@
 #include "tools/score/score.h"
 
 #include "libcommon/file.h"
+#include "libcommon/hash.h"
 #include "libcommon/outdir.h"
 #include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
@@ -10,6 +11,7 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -18,7 +20,8 @@
 /*
  * External verifiers speak JSON lines: one sample in, one object out with prompt_id, sample_index (and visit, where a prompt was
  * drawn twice), and reward, rewards or error.  A child has one sample at a time, so a time limit is one sample's, and a
- * crash costs one sample.  Every answer is kept in the journal before it counts: a rerun asks only what is not there.
+ * crash costs one sample.  Every answer is kept in the journal before it counts: a rerun asks only what is not there.  The
+ * journal's first line says for which samples and which command it is: another's is not believed.
  */
 
 struct child {
@@ -291,36 +294,68 @@ static void serve(struct exec *x)
 	free(p);
 }
 
-/* What an earlier, killed run was told already.  A last line without its end is not a line. */
-static void read_journal(struct exec *x)
+static void journal_name(char line[80], const struct exec *x)
+{
+	struct str all = { 0 };
+	char hex[33];
+
+	str_puts(&all, x->w->exec);
+	for (long i = 0; i < x->set->n; i++)
+		put_request(&all, x->set->s + i);
+	snprintf(line, 80, "{\"journal\": \"%s\"}", digest_hex(hex, hash128(all.s, all.len)));
+	str_release(&all);
+}
+
+static void take_kept(struct exec *x, const char *line, size_t n)
+{
+	struct json_doc d;
+	struct err e = ERR_INIT;
+
+	if (json_parse(&d, line, n, x->journal_path, 1, &e))
+		return;
+	for (long i = 0; i < x->set->n; i++)
+		if (!x->done[i] && same_sample(x->set->s + i, &d)) {
+			take_answer(x->v + i, &d);
+			finish(x, i);
+		}
+	json_release(&d);
+}
+
+/* What an earlier, killed run was told already; gives the bytes that stay.  A last line without its end is no line. */
+static size_t read_journal(struct exec *x, const char *name)
 {
 	struct str all = { 0 };
 	struct err e = ERR_INIT;
-	size_t at = 0;
+	size_t at = 0, named = strlen(name);
+	char *nl;
 
 	if (!file_exists(x->journal_path))
-		return;
+		return 0;
 	if (file_read(&all, x->journal_path, 0, &e))
 		die_err(&e);
-	while (at < all.len) {
-		char *nl = memchr(all.s + at, '\n', all.len - at);
-		struct json_doc d;
-
-		if (!nl)
-			break;
-		if (!json_parse(&d, all.s + at, (size_t)(nl - all.s) - at, x->journal_path, 1, &e)) {
-			for (long i = 0; i < x->set->n; i++)
-				if (!x->done[i] && same_sample(x->set->s + i, &d)) {
-					take_answer(x->v + i, &d);
-					finish(x, i);
-				}
-			json_release(&d);
-		}
-		at = (size_t)(nl - all.s) + 1;
+	if (all.len <= named || memcmp(all.s, name, named) || all.s[named] != '\n') {
+		log_warn("%s: it is of other samples or another verifier; beginning a new one", x->journal_path);
+		str_release(&all);
+		return 0;
 	}
-	if (at < all.len && truncate(x->journal_path, (off_t)at))
-		die(EX_IOERR, "%s: %s", x->journal_path, strerror(errno));
+	for (at = named + 1; (nl = memchr(all.s + at, '\n', all.len - at)); at = (size_t)(nl - all.s) + 1)
+		take_kept(x, all.s + at, (size_t)(nl - all.s) - at);
 	str_release(&all);
+	return at;
+}
+
+static void open_journal(struct exec *x)
+{
+	char name[80];
+	size_t keep;
+
+	journal_name(name, x);
+	keep = read_journal(x, name);
+	x->journal = open(x->journal_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (x->journal < 0 || ftruncate(x->journal, (off_t)keep))
+		die(EX_CANTCREAT, "%s: %s", x->journal_path, strerror(errno));
+	if (!keep)
+		journal_line(x, name, strlen(name));
 }
 
 void exec_judge(struct verdict *v, const struct rewards *w, const struct samples *set, const char *journal)
@@ -331,10 +366,7 @@ void exec_judge(struct verdict *v, const struct rewards *w, const struct samples
 	x.done = xcalloc((size_t)set->n, sizeof(bool));
 	x.child = xcalloc((size_t)w->exec_workers, sizeof(*x.child));
 	progress_start(&x.show, "verifying", (double)set->n, "samples");
-	read_journal(&x);
-	x.journal = open(journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	if (x.journal < 0)
-		die(EX_CANTCREAT, "%s: %s", journal, strerror(errno));
+	open_journal(&x);
 	for (long i = 0; i < w->exec_workers; i++)
 		x.child[i] = (struct child){ .in = -1, .out = -1, .sample = -1 };
 	serve(&x);
