@@ -17,7 +17,11 @@ reference=
 
 [ "$(get grpo.val_at_start)" != true ] || validate 0
 step=$(cairn inspect "$run" --latest --step)
-while [ "$step" -lt "$steps" ]; do
+while :; do
+	# Also where an earlier run was killed before it came to this.
+	if [ "$period" -gt 0 ] && [ "$step" -gt 0 ] && [ $((step % period)) -eq 0 ]; then validate "$step"; fi
+	cairn inspect "$run" --clean >/dev/null
+	[ "$step" -lt "$steps" ] || break
 	old=$run/checkpoints/$(number "$step")
 	step=$((step + 1))
 	n=$(number $step)
@@ -25,8 +29,6 @@ while [ "$step" -lt "$steps" ]; do
 	# shellcheck disable=SC2086
 	make_dir "$run/scored/$n" score "$run/samples/$n" -c "$recipe" --policy "$old" $reference ${CAIRN_SCORE_OPTIONS:-}
 	make_dir "$run/checkpoints/$n" train-step "$old" "$run/scored/$n" -c "$recipe"
-	if [ "$period" -gt 0 ] && [ $((step % period)) -eq 0 ]; then validate $step; fi
-	cairn inspect "$run" --clean >/dev/null
 	say "$(cairn inspect "$run" --line)"
 done
 [ "$(get grpo.val_at_end)" != true ] || validate "$step"

@@ -62,7 +62,8 @@ first_checkpoint() {
 	model=$(get policy.model_name)
 	[ -n "$model" ] || { echo "$recipe: policy.model_name: found null, wanted a model to start from" >&2; exit 78; }
 	if [ -e "$model/manifest.json" ]; then
-		cp -r "$model" "$first.tmp" && mv "$first.tmp" "$first"
+		rm -rf "$first.copy"
+		cp -r "$model" "$first.copy" && mv "$first.copy" "$first"
 	else
 		cairn import-weights "$model" -o "$first" >>"$run/logs/import-weights.jsonl"
 	fi
@@ -71,7 +72,7 @@ first_checkpoint() {
 # validate STEP: the scored answers of that step's checkpoint to the validation questions.
 validate() {
 	v=$run/validation/$(number "$1")
-	[ -e "$v/manifest.json" ] && return 0
+	if [ -e "$v/manifest.json" ]; then rm -rf "$v.samples"; return 0; fi
 	c=$run/checkpoints/$(number "$1")
 	make_dir "$v.samples" rollout "$c" -c "$recipe" --split validation --step "$1"
 	make_dir "$v" score "$v.samples" -c "$recipe"

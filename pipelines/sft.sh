@@ -25,14 +25,15 @@ held_loss() {
 
 [ "$(get sft.val_at_start)" != true ] || held_loss 0
 step=$(cairn inspect "$run" --latest --step)
-while [ "$step" -lt "$steps" ]; do
+while :; do
+	[ "$step" -eq 0 ] || held_loss "$step"
+	cairn inspect "$run" --clean >/dev/null
+	[ "$step" -lt "$steps" ] || break
 	old=$run/checkpoints/$(number "$step")
 	next=$((step + period))
 	[ "$next" -le "$steps" ] || next=$steps
 	make_dir "$run/checkpoints/$(number "$next")" train-step "$old" --data "$data" --steps $((next - step)) -c "$recipe"
 	step=$next
-	held_loss "$step"
-	cairn inspect "$run" --clean >/dev/null
 	say "$(cairn inspect "$run" --line)"
 done
 write_metrics

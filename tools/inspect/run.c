@@ -190,11 +190,33 @@ static void remove_dir(const char *dir)
 		die(EX_IOERR, "%s: cannot remove: %s", dir, strerror(errno));
 }
 
+/* What a removal that was killed has left. */
+static void remove_leftovers(const struct run *u)
+{
+	char *sub = path_join(u->dir, "checkpoints");
+	DIR *d = opendir(sub);
+	struct dirent *f;
+
+	while (d && (f = readdir(d))) {
+		size_t n = strlen(f->d_name);
+		char *path = path_join(sub, f->d_name);
+
+		if (n > 9 && !strncmp(f->d_name, "step-", 5) && !strcmp(f->d_name + n - 4, ".old"))
+			remove_dir(path);
+		free(path);
+	}
+	if (d)
+		closedir(d);
+	free(sub);
+}
+
 void run_clean(const struct run *u, bool dry_run)
 {
 	bool *keep = kept_steps(u);
 	struct json_out o = { 0 };
 
+	if (!dry_run)
+		remove_leftovers(u);
 	json_begin(&o, '{');
 	json_key(&o, "removed");
 	json_begin(&o, '[');
