@@ -5,7 +5,7 @@
 #   tests/FOLDER/test_X.c            ->  linked only with what FOLDER may use
 #
 # CUDA and MPI are auto | 0 | 1: `auto` uses what is there and says so, `1` fails when it is
-# missing, `0` never looks.
+# missing, `0` never looks.  Neither backend is in the tree yet.
 
 CUDA   ?= auto
 MPI    ?= auto
@@ -46,7 +46,7 @@ define probe
 	0) v=0 ;; \
 	*) if $3 >/dev/null 2>&1; then v=1; else v=0; fi ;; \
 	esac; \
-	if [ "$2$$v" = 10 ]; then echo "make: $1=1 but $1 was not found" >&2; exit 1; fi; \
+	if [ "$2$$v" = 10 ]; then echo "make: $1=1, but its backend is not built yet or its toolkit is not here" >&2; exit 69; fi; \
 	echo "HAVE_$1 := $$v"
 endef
 
@@ -54,8 +54,8 @@ $(BUILD)/config.$(CUDA).$(MPI).mk: Makefile
 	@mkdir -p $(@D)
 	@for p in hdf5 libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash; do \
 	   pkg-config --exists $$p || { echo "make: $$p is missing; run: make setup" >&2; exit 69; }; done
-	@{ $(call probe,CUDA,$(CUDA),$(NVCC) --version) && \
-	   $(call probe,MPI,$(MPI),mpicc --showme:link) && \
+	@{ $(call probe,CUDA,$(CUDA),ls kernels/cuda/*.cu && $(NVCC) --version) && \
+	   $(call probe,MPI,$(MPI),ls libcommon/comm_mpi.c && mpicc --showme:link) && \
 	   $(call probe,X86,auto,test "$$(uname -m)" = x86_64) && \
 	   echo "PACKAGE_CFLAGS := $$(pkg-config --cflags hdf5 libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash | sed 's/-I/-isystem /g')" && \
 	   echo "LIBS_COMMON := $$(pkg-config --libs yaml-0.1 libxxhash) -lpthread -lm -ldl" && \
