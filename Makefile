@@ -44,7 +44,7 @@ endif
 define probe
 	case "$2" in \
 	0) v=0 ;; \
-	*) if $3 >/dev/null 2>&1; then v=1; else v=0; fi ;; \
+	*) if { $3; } >/dev/null 2>&1; then v=1; else v=0; fi ;; \
 	esac; \
 	if [ "$2$$v" = 10 ]; then echo "make: $1=1, but its backend is not built yet or its toolkit is not here" >&2; exit 69; fi; \
 	echo "HAVE_$1 := $$v"
