@@ -21,10 +21,12 @@ SEQUENCE := $(shell seq -f 'step-%06.0f' 1 $(STEPS))
 
 all: $(RUN)/checkpoints/$(call number,$(STEPS))/manifest.json
 
-# The model that the run starts from.
+# The model that the run starts from: a checkpoint as it is, anything else through import-weights.
 $(RUN)/checkpoints/step-000000/manifest.json:
 	@mkdir -p $(RUN)/checkpoints
-	$(CAIRN) import-weights "$$($(CAIRN) inspect $(RECIPE) --get policy.model_name)" -o $(@D)
+	model=$$($(CAIRN) inspect $(RECIPE) --get policy.model_name) && if [ -e "$$model/manifest.json" ]; then \
+	   rm -rf $(@D).copy && cp -r "$$model" $(@D).copy && mv -T $(@D).copy $(@D); \
+	else $(CAIRN) import-weights "$$model" -o $(@D); fi
 
 define step
 $(RUN)/samples/$1/manifest.json: $(RUN)/checkpoints/$(call before,$1)/manifest.json

@@ -21,6 +21,7 @@ while :; do
 	# Also where an earlier run was killed before it came to this.
 	if [ "$period" -gt 0 ] && [ "$step" -gt 0 ] && [ $((step % period)) -eq 0 ]; then validate "$step"; fi
 	cairn inspect "$run" --clean >/dev/null
+	[ "$step" -eq 0 ] || say "$(cairn inspect "$run" --line)"
 	[ "$step" -lt "$steps" ] || break
 	old=$run/checkpoints/$(number "$step")
 	step=$((step + 1))
@@ -29,7 +30,6 @@ while :; do
 	# shellcheck disable=SC2086
 	make_dir "$run/scored/$n" score "$run/samples/$n" -c "$recipe" --policy "$old" $reference ${CAIRN_SCORE_OPTIONS:-}
 	make_dir "$run/checkpoints/$n" train-step "$old" "$run/scored/$n" -c "$recipe"
-	say "$(cairn inspect "$run" --line)"
 done
 [ "$(get grpo.val_at_end)" != true ] || validate "$step"
 write_metrics

@@ -63,7 +63,9 @@ first_checkpoint() {
 	[ -n "$model" ] || { echo "$recipe: policy.model_name: found null, wanted a model to start from" >&2; exit 78; }
 	if [ -e "$model/manifest.json" ]; then
 		rm -rf "$first.copy"
-		cp -r "$model" "$first.copy" && mv "$first.copy" "$first"
+		cp -r "$model" "$first.copy"
+		find "$first.copy" -type f -exec sync {} +
+		mv -T "$first.copy" "$first"
 	else
 		cairn import-weights "$model" -o "$first" >>"$run/logs/import-weights.jsonl"
 	fi
@@ -81,5 +83,6 @@ validate() {
 
 # Derived, so that a step that was killed never stands in it twice.
 write_metrics() {
-	cairn inspect "$run" --jsonl >"$run/metrics.jsonl.tmp" && mv "$run/metrics.jsonl.tmp" "$run/metrics.jsonl"
+	cairn inspect "$run" --jsonl >"$run/metrics.jsonl.tmp"
+	mv "$run/metrics.jsonl.tmp" "$run/metrics.jsonl"
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # sft.sh RECIPE [key=value ...]: supervised fine-tuning on data.train.data_path.  One checkpoint every
-# checkpointing.save_period steps, the loss on data.validation.data_path every sft.val_period.
+# checkpointing.save_period steps; the loss on data.validation.data_path of those at multiples of sft.val_period.
 #
 # RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.
 set -eu
@@ -10,6 +10,7 @@ set -eu
 start_run "$@"
 steps=$(get sft.max_num_steps)
 period=$(get checkpointing.save_period)
+val_period=$(get sft.val_period)
 data=$(get data.train.data_path)
 held=$(get data.validation.data_path)
 
@@ -19,21 +20,24 @@ held_loss() {
 	v=$run/validation/$(number "$1").json
 	[ -e "$v" ] && return 0
 	mkdir -p "$run/validation"
-	cairn train-step "$run/checkpoints/$(number "$1")" --data "$held" --evaluate -c "$recipe" >"$v.tmp" && mv "$v.tmp" "$v"
+	cairn train-step "$run/checkpoints/$(number "$1")" --data "$held" --evaluate -c "$recipe" >"$v.tmp"
+	mv "$v.tmp" "$v"
 	say "step $1: $(cat "$v")"
 }
 
 [ "$(get sft.val_at_start)" != true ] || held_loss 0
 step=$(cairn inspect "$run" --latest --step)
 while :; do
-	[ "$step" -eq 0 ] || held_loss "$step"
+	# Also where an earlier run was killed before it came to this.
+	if [ "$val_period" -gt 0 ] && [ "$step" -gt 0 ] && [ $((step % val_period)) -eq 0 ]; then held_loss "$step"; fi
 	cairn inspect "$run" --clean >/dev/null
+	[ "$step" -eq 0 ] || say "$(cairn inspect "$run" --line)"
 	[ "$step" -lt "$steps" ] || break
 	old=$run/checkpoints/$(number "$step")
 	next=$((step + period))
 	[ "$next" -le "$steps" ] || next=$steps
 	make_dir "$run/checkpoints/$(number "$next")" train-step "$old" --data "$data" --steps $((next - step)) -c "$recipe"
 	step=$next
-	say "$(cairn inspect "$run" --line)"
 done
+[ "$(get sft.val_at_end)" != true ] || held_loss "$step"
 write_metrics

@@ -1,6 +1,7 @@
 #include "tools/inspect/inspect.h"
 
 #include "libcommon/file.h"
+#include "libcommon/outdir.h"
 #include "libcommon/xalloc.h"
 
 #include <dirent.h>
@@ -180,6 +181,7 @@ static void remove_dir(const char *dir)
 		if (!strcmp(f->d_name, ".") || !strcmp(f->d_name, ".."))
 			continue;
 		path = path_join(dir, f->d_name);
+		io_point("remove");
 		if (unlink(path) && (errno == EISDIR || errno == EPERM))
 			remove_dir(path);
 		free(path);
@@ -230,6 +232,7 @@ void run_clean(const struct run *u, bool dry_run)
 		json_put_str(&o, dir);
 		if (!dry_run) {
 			/* Renamed first, so that a removal that is killed leaves no half checkpoint under its name. */
+			io_point("rename");
 			if (rename(dir, old))
 				die(EX_IOERR, "%s: cannot rename: %s", dir, strerror(errno));
 			remove_dir(old);

@@ -95,6 +95,8 @@ void print_checkpoint(const char *dir, bool json)
 	json_add_str(&o, "precision", c.precision);
 	json_add_bool(&o, "tokenizer", c.has_tokenizer);
 	json_add_str(&o, "weights_digest", digest_hex(hex, c.weights_digest));
+	if (c.has_optimizer)
+		json_add_str(&o, "optimizer_digest", digest_hex(hex, c.optimizer_digest));
 	put_metrics(&o, dir);
 	json_end(&o);
 	puts(o.s.s);
