@@ -7,7 +7,6 @@
 #include "tools/score/score.h"
 
 #include "libcommon/file.h"
-#include "libcommon/rng.h"
 #include "libcommon/xalloc.h"
 #include "tools/shared/scoring.h"
 
@@ -39,41 +38,6 @@ static const struct tool tool = {
 };
 
 enum { MOST_INPUTS = 64 };
-
-static void read_all(struct samples *set, const char **args, int n)
-{
-	struct err e = ERR_INIT;
-
-	for (int i = 0; i < n; i++)
-		if (samples_read_any(set, args[i], &e))
-			die_err(&e);
-	if (!set->n)
-		die(EX_DATAERR, "%s: no samples", args[0]);
-	for (long i = 1; i < set->n; i++)
-		if (set->s[i].step != set->s[0].step || set->s[i].split != set->s[0].split)
-			die(EX_DATAERR, "samples of steps %ld and %ld, or of two splits, wanted one step", set->s[0].step, set->s[i].step);
-}
-
-/* The control of an experiment: the same rewards, but not where they belong. */
-static void shuffle_rewards(struct samples *set, long seed)
-{
-	long *from = xmalloc((size_t)set->n * sizeof(long));
-	double *r = xmalloc((size_t)set->n * sizeof(double));
-	bool *valid = xmalloc((size_t)set->n * sizeof(bool));
-
-	rng_permutation(from, set->n, rng_key((uint64_t)seed, RNG_SHUFFLE, (uint64_t)set->s[0].step));
-	for (long i = 0; i < set->n; i++) {
-		r[i] = set->s[from[i]].reward;
-		valid[i] = set->s[from[i]].reward_valid;
-	}
-	for (long i = 0; i < set->n; i++) {
-		set->s[i].reward = r[i];
-		set->s[i].reward_valid = valid[i];
-	}
-	free(from);
-	free(r);
-	free(valid);
-}
 
 struct totals {
 	double reward, gen, prompt;
@@ -190,22 +154,72 @@ static void check_unscored(const struct samples *set, const struct recipe *r, co
 			 set->s[first].sample_index, (int)set->s[first].reason_bytes, set->s[first].reason ? set->s[first].reason : "");
 }
 
-static void write_scored(struct samples *set, const struct recipe *r, const struct ops *k, const char *metrics, const char **args, int nargs,
-			 int argc, char **argv)
+/* scoring_put() and what else went into the rewards. */
+static void put_scoring(struct json_out *out, const struct recipe *r, const struct rewards *w, double temperature)
+{
+	struct json_out base = { 0 };
+	struct json_doc d;
+	struct err e = ERR_INIT;
+
+	scoring_put(&base, r, "grpo", temperature);
+	if (json_parse(&d, base.s.s, base.s.len, "scoring", 1, &e))
+		bug("%s", e.msg);
+	json_begin(out, '{');
+	for (size_t i = 0; i < d.root.n; i++) {
+		json_key(out, d.root.member[i].key);
+		json_put(out, &d.root.member[i].value);
+	}
+	json_key(out, "rewards");
+	json_begin(out, '[');
+	for (int i = 0; i < w->n + (w->exec != NULL); i++) {
+		json_begin(out, '{');
+		json_add_str(out, "name", i < w->n ? w->r[i].name : "exec");
+		json_add_real(out, "weight", i < w->n ? w->r[i].weight : 1);
+		json_end(out);
+	}
+	json_end(out);
+	if (o.shuffle >= 0)
+		json_add_int(out, "shuffle_rewards", o.shuffle);
+	json_end(out);
+	json_release(&d);
+	json_out_release(&base);
+}
+
+/* Everything that was read, by what it is. */
+static int list_inputs(struct history_input *in, const char **args, int nargs)
+{
+	const char *models[2][2] = { { "policy", o.policy }, { "reference", o.reference } };
+	int n = 0;
+
+	for (int i = 0; i < nargs; i++)
+		in[n++] = (struct history_input){ "samples", args[i], score_input_digest(args[i]) };
+	for (int i = 0; i < 2; i++) {
+		struct checkpoint c;
+
+		if (!models[i][1])
+			continue;
+		load_checkpoint(&c, models[i][1]);
+		in[n++] = (struct history_input){ models[i][0], models[i][1], c.weights_digest };
+		checkpoint_close(&c);
+	}
+	return n;
+}
+
+static void write_scored(struct samples *set, const struct recipe *r, const struct ops *k, const struct rewards *w, const char *metrics,
+			 const char **args, int nargs, int argc, char **argv)
 {
 	const struct json *cursor = json_get(&set->manifest.root, "cursor"), *parent = json_get(&set->manifest.root, "history");
-	struct history_input in[MOST_INPUTS];
+	struct history_input in[MOST_INPUTS + 2];
 	struct json_out scoring = { 0 }, text = { 0 };
 	struct samples_meta m = { .step = set->s[0].step, .split = set->s[0].split == SPLIT_VALIDATION ? "validation" : "train",
 				  .policy = set->s[0].policy, .tokenizer_digest = set->s[0].tokenizer_digest, .metrics = metrics };
 	uint64_t seed = (uint64_t)recipe_int(r, "grpo.seed");
 	struct err e = ERR_INIT;
 	char print[17];
+	int inputs = list_inputs(in, args, nargs);
 
-	for (int i = 0; i < nargs; i++)
-		in[i] = (struct history_input){ .what = "samples", .path = args[i], .digest = set->s[0].policy };
 	if (m.split[0] == 't') {
-		scoring_put(&scoring, r, "grpo", set->s[0].temperature);
+		put_scoring(&scoring, r, w, set->s[0].temperature);
 		m.scoring = scoring.s.s;
 	}
 	if (json_is(cursor, JSON_OBJECT)) {
@@ -214,7 +228,7 @@ static void write_scored(struct samples *set, const struct recipe *r, const stru
 	}
 	if (k)
 		m.fingerprint = fingerprint_text(print, k);
-	start_history(&m.history, tool.name, argc, argv, r, &seed, in, nargs, json_is(parent, JSON_OBJECT) ? parent : NULL);
+	start_history(&m.history, tool.name, argc, argv, r, &seed, in, inputs, json_is(parent, JSON_OBJECT) ? parent : NULL);
 	if (samples_write(o.out, set, &m, NULL, &e))
 		die_err(&e);
 }
@@ -238,16 +252,16 @@ int main(int argc, char **argv)
 	struct recipe *r = start_recipe();
 	const struct ops *k = start_ops();
 
-	read_all(&set, args, nargs);
+	score_read(&set, args, nargs);
 	bool train = set.s[0].split == SPLIT_TRAIN;
 
 	/* what each answer is worth */
 	char *journal = xasprintf("%s.journal", o.out);
-	rewards_init(&w, r, &o.reward, o.exec);
+	rewards_init(&w, r, set.s[0].split, &o.reward, o.exec);
 	rewards_judge(&w, &set, journal);
 	check_unscored(&set, r, w.exec ? journal : NULL);
 	if (o.shuffle >= 0)
-		shuffle_rewards(&set, o.shuffle);
+		score_shuffle(&set, o.shuffle);
 
 	/* and what is to be learnt from it */
 	if (train) {
@@ -258,7 +272,7 @@ int main(int argc, char **argv)
 	}
 	char *metrics = metrics_of(&set, &w, train ? &l : NULL);
 
-	write_scored(&set, r, k, metrics, args, nargs, argc, argv);
+	write_scored(&set, r, k, &w, metrics, args, nargs, argc, argv);
 	if (w.exec)
 		unlink(journal);
 	puts(metrics);

@@ -30,6 +30,9 @@ struct child {
 	long sample;            /* that it works on; -1: idle */
 	double deadline;
 	struct str line;        /* what it has said so far */
+	struct str request;     /* what it is told, and how much of that it has taken */
+	size_t told;
+	bool fresh;             /* it has not answered yet */
 };
 
 struct exec {
@@ -68,6 +71,7 @@ static void start_child(struct child *c, const char *command)
 		die(EX_UNAVAILABLE, "--exec %s: cannot start: %s", command, strerror(errno));
 	if (!c->pid) {
 		setpgid(0, 0);
+		signal(SIGPIPE, SIG_DFL);
 		dup2(to[0], 0);
 		dup2(from[1], 1);
 		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
@@ -76,8 +80,10 @@ static void start_child(struct child *c, const char *command)
 	setpgid(c->pid, c->pid);
 	close(to[0]);
 	close(from[1]);
+	c->fresh = true;
 	c->in = to[1];
 	c->out = from[0];
+	fcntl(c->in, F_SETFL, O_NONBLOCK); /* one that does not read must not hold up the others */
 }
 
 static void put_string(struct json_out *o, const char *key, const char *s, size_t n)
@@ -195,6 +201,7 @@ static void take_line(struct exec *x, struct child *c, size_t n)
 		if (same_sample(x->set->s + i, &d)) {
 			take_answer(x->v + i, &d);
 			journal_line(x, c->line.s, n);
+			c->fresh = false;
 		} else {
 			set_unscored(x->v + i, "the answer is for another sample");
 		}
@@ -218,13 +225,31 @@ static void fail(struct exec *x, struct child *c, const char *why)
 	finish(x, i);
 }
 
+static void tell(struct exec *x, struct child *c);
+
+/*
+ * It ended with a sample in hand.  One that had answered before may have ended for its own reasons, so a new one gets the sample;
+ * a new one that ends too has died of it.
+ */
+static void died(struct exec *x, struct child *c, const char *why)
+{
+	if (c->fresh) {
+		fail(x, c, why);
+		return;
+	}
+	stop_child(c);
+	start_child(c, x->w->exec);
+	c->told = 0;
+	tell(x, c);
+}
+
 static void hear(struct exec *x, struct child *c)
 {
 	char buf[65536], *nl;
 	ssize_t n = read(c->out, buf, sizeof(buf));
 
 	if (n <= 0) {
-		fail(x, c, "the verifier ended");
+		died(x, c, "the verifier ended");
 		return;
 	}
 	str_add(&c->line, buf, (size_t)n);
@@ -236,38 +261,48 @@ static void hear(struct exec *x, struct child *c)
 		take_line(x, c, (size_t)(nl - c->line.s));
 }
 
+/* As much of the request as the pipe takes. */
+static void tell(struct exec *x, struct child *c)
+{
+	while (c->told < c->request.len) {
+		ssize_t n = write(c->in, c->request.s + c->told, c->request.len - c->told);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0) {
+			died(x, c, "the verifier does not read");
+			return;
+		}
+		c->told += (size_t)n;
+	}
+}
+
 static void ask(struct exec *x, struct child *c)
 {
-	struct str s = { 0 };
-	size_t at = 0;
-
 	while (x->next < x->set->n && x->done[x->next])
 		x->next++;
 	if (x->next >= x->set->n)
 		return;
+	if (c->line.len) {
+		log_warn("--exec %s: words after the answer (%.60s); starting it anew", x->w->exec, c->line.s);
+		stop_child(c);
+	}
 	if (c->pid <= 0)
 		start_child(c, x->w->exec);
 	c->sample = x->next++;
 	c->deadline = seconds_now() + x->w->exec_timeout;
-	put_request(&s, x->set->s + c->sample);
-	while (at < s.len) {
-		ssize_t n = write(c->in, s.s + at, s.len - at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			fail(x, c, "the verifier does not read");
-			break;
-		}
-		at += (size_t)n;
-	}
-	str_release(&s);
+	c->told = 0;
+	str_cut(&c->request, 0);
+	put_request(&c->request, x->set->s + c->sample);
+	tell(x, c);
 }
 
 static void serve(struct exec *x)
 {
 	long n = x->w->exec_workers;
-	struct pollfd *p = xcalloc((size_t)n, sizeof(*p));
+	struct pollfd *p = xcalloc((size_t)n * 2, sizeof(*p));
 
 	while (x->left) {
 		double wait = 1;
@@ -278,13 +313,16 @@ static void serve(struct exec *x)
 			if (c->sample < 0)
 				ask(x, c);
 			p[i] = (struct pollfd){ c->sample >= 0 ? c->out : -1, POLLIN, 0 };
+			p[n + i] = (struct pollfd){ c->sample >= 0 && c->told < c->request.len ? c->in : -1, POLLOUT, 0 };
 			if (c->sample >= 0 && c->deadline - seconds_now() < wait)
 				wait = c->deadline - seconds_now();
 		}
-		poll(p, (nfds_t)n, wait > 0 ? (int)(wait * 1000) + 1 : 0);
+		poll(p, (nfds_t)n * 2, wait > 0 ? (int)(wait * 1000) + 1 : 0);
 		for (long i = 0; i < n; i++) {
 			struct child *c = x->child + i;
 
+			if (c->sample >= 0 && p[n + i].revents)
+				tell(x, c);
 			if (c->sample >= 0 && p[i].revents)
 				hear(x, c);
 			if (c->sample >= 0 && seconds_now() > c->deadline)
@@ -373,6 +411,7 @@ void exec_judge(struct verdict *v, const struct rewards *w, const struct samples
 	for (long i = 0; i < w->exec_workers; i++) {
 		stop_child(x.child + i);
 		str_release(&x.child[i].line);
+		str_release(&x.child[i].request);
 	}
 	progress_end(&x.show);
 	close(x.journal);

@@ -36,14 +36,21 @@ static double scaled(double x, const struct recipe *r)
 /* Cut-off samples scaled down, or DAPO's soft penalty for length: min(0, -(n - (L - buffer)) / buffer * penalty). */
 static double shaped(double x, const struct sample *s, const struct recipe *r)
 {
+	static const char *const keys[] = { "grpo.reward_shaping.max_response_length", "grpo.reward_shaping.overlong_buffer_length",
+					    "grpo.reward_shaping.overlong_buffer_penalty" };
 	double limit, buffer, over;
 
 	if (!recipe_bool(r, "grpo.reward_shaping.enabled"))
 		return x;
 	if (!recipe_is_null(r, "grpo.reward_shaping.stop_properly_penalty_coef"))
 		return s->truncated ? x * recipe_real(r, "grpo.reward_shaping.stop_properly_penalty_coef") : x;
+	for (int i = 0; i < 3; i++)
+		if (recipe_is_null(r, keys[i]))
+			die(EX_CONFIG, "%s: %s: null, wanted a number while reward_shaping is enabled", recipe_where(r, keys[i]), keys[i]);
 	limit = (double)recipe_int(r, "grpo.reward_shaping.max_response_length");
 	buffer = (double)recipe_int(r, "grpo.reward_shaping.overlong_buffer_length");
+	if (buffer < 1)
+		die(EX_CONFIG, "%s: %s: found 0, wanted at least 1 token", recipe_where(r, keys[1]), keys[1]);
 	over = ((double)tokens(s) - (limit - buffer)) / buffer * recipe_real(r, "grpo.reward_shaping.overlong_buffer_penalty");
 	return over > 0 ? x - over : x;
 }
@@ -105,7 +112,7 @@ static bool kept(struct learning *l, const struct sample *s, const struct recipe
 		l->filtered++;
 		return false;
 	}
-	if (!recipe_is_null(r, "grpo.seq_logprob_error_threshold") && s->logprobs && s->prev_logprobs &&
+	if (!recipe_is_null(r, "grpo.seq_logprob_error_threshold") &&
 	    !(sequence_error(s) <= recipe_real(r, "grpo.seq_logprob_error_threshold"))) {
 		l->masked_by_error++;
 		return false;
@@ -140,6 +147,15 @@ static struct importance_config importance(const struct recipe *r)
 	return c;
 }
 
+/* Silence would train on uncorrected weights. */
+static void need_recorded(const struct samples *set, const char *key)
+{
+	for (long i = 0; i < set->n; i++)
+		if (!set->s[i].logprobs)
+			die(EX_DATAERR, "sample (prompt %ld, %ld): no logprobs of the sampler, which %s needs", set->s[i].prompt_id,
+			    set->s[i].sample_index, key);
+}
+
 static void weights(struct learning *l, struct samples *set, const struct recipe *r)
 {
 	struct weighed *w = xcalloc((size_t)set->n, sizeof(*w));
@@ -147,6 +163,10 @@ static void weights(struct learning *l, struct samples *set, const struct recipe
 	bool kl = recipe_real(r, "loss_fn.reference_policy_kl_penalty") > 0;
 	struct importance_config c = importance(r);
 
+	if (c.kind != IMPORTANCE_NONE)
+		need_recorded(set, "loss_fn.use_importance_sampling_correction");
+	if (!recipe_is_null(r, "grpo.seq_logprob_error_threshold"))
+		need_recorded(set, "grpo.seq_logprob_error_threshold");
 	for (long i = 0; i < set->n; i++) {
 		struct sample *s = set->s + i;
 

@@ -28,6 +28,9 @@ static void check_lengths(const struct samples *set, const struct model_config *
 	for (long i = 0; i < set->n; i++) {
 		const struct sample *s = set->s + i;
 
+		if (s->prompt_length < 1)
+			die(EX_DATAERR, "sample (prompt %ld, %ld): no prompt, wanted at least one token before the response", s->prompt_id,
+			    s->sample_index);
 		if (s->length > c->max_position)
 			die(EX_DATAERR, "sample (prompt %ld, %ld): %ld tokens, %s has %ld positions", s->prompt_id, s->sample_index,
 			    s->length, dir, c->max_position);
@@ -95,14 +98,42 @@ static void recheck(const struct samples *set, const long *pick, long n, const c
 	free(lp);
 }
 
-static bool drawn(const struct sample *s, double share, uint64_t seed)
+/* One in 1 / share, and always the sample with the least draw: a small set is looked at too. */
+static long draw(long *check, const struct samples *set, const long *recorded, long n, double share, uint64_t seed)
 {
-	return (double)rng_uniform(rng_key(seed, RNG_CHECK, (uint64_t)s->visit), (uint64_t)s->prompt_id, (uint32_t)s->sample_index, 0) < share;
+	float least = 1;
+	long first = -1, count = 0;
+
+	if (share <= 0)
+		return 0;
+	for (long i = 0; i < n; i++) {
+		const struct sample *s = set->s + recorded[i];
+		float u = rng_uniform(rng_key(seed, RNG_CHECK, (uint64_t)s->visit), (uint64_t)s->prompt_id, (uint32_t)s->sample_index,
+				      (uint32_t)s->step);
+
+		if ((double)u < share)
+			check[count++] = recorded[i];
+		if (u < least) {
+			least = u;
+			first = recorded[i];
+		}
+	}
+	if (!count && first >= 0)
+		check[count++] = first;
+	return count;
+}
+
+/* Whether the loss looks at the policy before the update at all. */
+static bool prev_needed(const struct recipe *r)
+{
+	return recipe_bool(r, "loss_fn.use_importance_sampling_correction") || !recipe_is_null(r, "grpo.seq_logprob_error_threshold") ||
+	       !(recipe_bool(r, "loss_fn.force_on_policy_ratio") || recipe_bool(r, "loss_fn.disable_ppo_ratio"));
 }
 
 void score_prev(struct samples *set, const char *policy, const struct recipe *r, const struct ops *k)
 {
 	long *missing = xmalloc((size_t)set->n * sizeof(long)), *check = xmalloc((size_t)set->n * sizeof(long)), nm = 0, nc = 0;
+	long *recorded = xmalloc((size_t)set->n * sizeof(long)), nr = 0;
 	double share = recipe_real(r, "cairn.recompute_share");
 	uint64_t own = ops_fingerprint(k), seed = (uint64_t)recipe_int(r, "grpo.seed");
 	struct digest digest;
@@ -117,14 +148,16 @@ void score_prev(struct samples *set, const char *policy, const struct recipe *r,
 		struct sample *s = set->s + i;
 
 		if (!recorded_here(s, policy ? &digest : NULL, own)) {
-			s->prev_logprobs = room(set, s);
 			missing[nm++] = i;
 			continue;
 		}
 		s->prev_logprobs = s->logprobs;
-		if (policy && drawn(s, share, seed))
-			check[nc++] = i;
+		recorded[nr++] = i;
 	}
+	if (policy)
+		nc = draw(check, set, recorded, nr, share, seed);
+	if (!prev_needed(r))
+		nm = 0;
 	if (nm && !policy)
 		die(EX_USAGE, "%ld samples have no log-probabilities of this arithmetic; give --policy CKPT, the checkpoint that training starts"
 		    " from", nm);
@@ -132,13 +165,14 @@ void score_prev(struct samples *set, const char *policy, const struct recipe *r,
 		float **lp = xmalloc((size_t)nm * sizeof(*lp));
 
 		for (long i = 0; i < nm; i++)
-			lp[i] = set->s[missing[i]].prev_logprobs;
+			lp[i] = set->s[missing[i]].prev_logprobs = room(set, set->s + missing[i]);
 		under(lp, set, missing, nm, policy, r, k, "policy log-probabilities");
 		free(lp);
 	}
 	if (nc)
 		recheck(set, check, nc, policy, r, k);
 	free(missing);
+	free(recorded);
 	free(check);
 }
 

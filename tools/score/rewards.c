@@ -87,7 +87,7 @@ static void add_reward(struct rewards *w, const char *name, double weight, const
 	if (!isfinite(weight))
 		die(EX_CONFIG, "%s: reward %s: weight %g, wanted a finite number", where, name, weight);
 	GROW(w->r, w->n, w->cap);
-	w->r[w->n++] = (struct reward){ functions[f].name, weight, params, functions[f].judge, functions[f].answer, NULL };
+	w->r[w->n++] = (struct reward){ functions[f].name, weight, params, functions[f].judge, functions[f].answer, NULL, 0 };
 	if (functions[f].pattern)
 		reward_pattern_compile(&w->r[w->n - 1]);
 }
@@ -125,9 +125,11 @@ static void add_listed(struct rewards *w, const struct recipe *r, const char *ke
 	}
 }
 
-void rewards_init(struct rewards *w, const struct recipe *r, const struct opt_list *words, const char *exec)
+void rewards_init(struct rewards *w, const struct recipe *r, enum split split, const struct opt_list *words, const char *exec)
 {
-	const char *env = recipe_str(r, "data.train.env_name"), *key = recipe_str(r, "data.train.answer_key");
+	bool train = split == SPLIT_TRAIN;
+	const char *env = recipe_str(r, train ? "data.train.env_name" : "data.validation.env_name");
+	const char *key = recipe_str(r, train ? "data.train.answer_key" : "data.validation.answer_key");
 	char name[3][160];
 
 	memset(w, 0, sizeof(*w));

@@ -2,13 +2,25 @@
 #define TOOLS_SCORE_SCORE_H
 
 /*
- * The chapters of score: rewards (rewards.c, simple.c, math*.c, exec.c), log-probabilities under other models (logprobs.c),
+ * The chapters of score: rewards (rewards.c, simple.c, choice.c, math*.c, exec.c), log-probabilities under other models (logprobs.c),
  * advantages and weights (learn.c).
  */
 
 #include "formats/samples.h"
 #include "tools/shared/packed.h"
 #include "tools/shared/start.h"
+
+/* -- what comes in (inputs.c) ------------------------------------------------------------------------------ */
+
+/*
+ * Directories or JSON lines, one behind the other, without what an earlier score put in; sorted, the samples of a group together.
+ * 65 where they are of different steps, splits or policies, or where one stands twice.
+ */
+void score_read(struct samples *set, const char *const *path, int n);
+/* XXH3-128 of the manifest of a directory, or of the file. */
+struct digest score_input_digest(const char *path);
+/* The control of an experiment: the same rewards, dealt out anew among the samples that have one.  Components stay. */
+void score_shuffle(struct samples *set, long seed);
 
 /* -- rewards -------------------------------------------------------------------------------------------- */
 
@@ -30,6 +42,7 @@ struct reward {                 /* one entry of reward_functions */
 	int (*judge)(struct verdict *v, const struct reward *r, const struct question *q, struct err *e);
 	bool answer;            /* says whether the answer is right: counts for accuracy */
 	void *state;            /* compiled pattern */
+	int group;              /* of the pattern, that holds the answer */
 };
 
 struct rewards {
@@ -42,7 +55,7 @@ struct rewards {
 };
 
 /* `words`: --reward NAME=WEIGHT; none: the recipe's env.NAME.reward_functions; none there either: math. */
-void rewards_init(struct rewards *w, const struct recipe *r, const struct opt_list *words, const char *exec);
+void rewards_init(struct rewards *w, const struct recipe *r, enum split split, const struct opt_list *words, const char *exec);
 void rewards_release(struct rewards *w);
 /* Sets rewards, reward, has_reward, reward_valid, extracted, reason of every sample. journal: where exec's answers are kept. */
 void rewards_judge(struct rewards *w, struct samples *set, const char *journal);
@@ -52,12 +65,15 @@ const char *row_gold(struct arena *a, const char *row, size_t n, const char *ans
 
 /* simple.c */
 int judge_exact(struct verdict *v, const struct reward *r, const struct question *q, struct err *e);
-int judge_choice(struct verdict *v, const struct reward *r, const struct question *q, struct err *e);
 int judge_regex(struct verdict *v, const struct reward *r, const struct question *q, struct err *e);
 int judge_format(struct verdict *v, const struct reward *r, const struct question *q, struct err *e);
 int judge_length(struct verdict *v, const struct reward *r, const struct question *q, struct err *e);
 void reward_pattern_compile(struct reward *r); /* of regex and format; dies on a bad one */
 void reward_pattern_free(struct reward *r);
+
+/* choice.c */
+int judge_choice(struct verdict *v, const struct reward *r, const struct question *q, struct err *e);
+int choice_letter(const char *s, size_t n);     /* 'A'..'Z' that a response or a gold answer names; 0: none */
 
 /* exec.c: fills v[i] for all samples; answers found in the journal are not asked again. */
 void exec_judge(struct verdict *v, const struct rewards *w, const struct samples *set, const char *journal);

@@ -45,37 +45,6 @@ int judge_exact(struct verdict *v, const struct reward *r, const struct question
 	return 0;
 }
 
-static bool is_letter(const char *s, size_t at, size_t n)
-{
-	bool before = at && isalnum((unsigned char)s[at - 1]), after = at + 1 < n && isalnum((unsigned char)s[at + 1]);
-
-	return s[at] >= 'A' && s[at] <= 'J' && !before && !after;
-}
-
-/* The last letter A to J that stands alone, with or without brackets. */
-int judge_choice(struct verdict *v, const struct reward *r, const struct question *q, struct err *e)
-{
-	struct piece g, found = { "", 0 };
-
-	(void)r;
-	if (need_gold(q, e))
-		return -1;
-	g = trimmed(q->gold, strlen(q->gold));
-	while (g.n && (*g.s == '(' || *g.s == '[')) {
-		g.s++;
-		g.n--;
-	}
-	if (!g.n || toupper((unsigned char)*g.s) < 'A' || toupper((unsigned char)*g.s) > 'J')
-		return err_set(e, EX_DATAERR, "gold answer \"%s\", wanted a letter A to J", q->gold);
-	for (size_t i = q->s->text_bytes; i-- > 0 && !found.n;)
-		if (is_letter(q->s->text, i, q->s->text_bytes))
-			found = (struct piece){ q->s->text + i, 1 };
-	v->value = found.n && *found.s == toupper((unsigned char)*g.s);
-	v->extracted = found.n ? xstrndup(found.s, 1) : NULL;
-	v->reason = found.n ? NULL : xstrdup("no letter stands alone");
-	return 0;
-}
-
 /* -- patterns ------------------------------------------------------------------------------------------------------ */
 
 static const char *param(const struct reward *r, const char *key)
@@ -83,6 +52,24 @@ static const char *param(const struct reward *r, const char *key)
 	const struct json *v = json_get(r->params, key);
 
 	return json_is(v, JSON_STRING) ? v->text : NULL;
+}
+
+/* Parameter group; without one the first where the pattern has any, else the whole match. */
+static void choose_group(struct reward *r)
+{
+	struct json_doc d = { .file = "reward" };
+	struct err e = ERR_INIT;
+	uint32_t groups = 0;
+	long want;
+
+	pcre2_pattern_info(r->state, PCRE2_INFO_CAPTURECOUNT, &groups);
+	if (json_int_or(&d, r->params, "group", groups ? 1 : 0, &want, &e)) {
+		e.code = EX_CONFIG;
+		die_err(&e);
+	}
+	if (want < 0 || want > (long)groups)
+		die(EX_CONFIG, "reward %s: group %ld, wanted 0 to the %u that the pattern has", r->name, want, groups);
+	r->group = r->answer ? (int)want : 0;
 }
 
 void reward_pattern_compile(struct reward *r)
@@ -101,6 +88,7 @@ void reward_pattern_compile(struct reward *r)
 		pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof(why));
 		die(EX_CONFIG, "reward %s: pattern %s: at byte %zu: %s", r->name, text, at, why);
 	}
+	choose_group(r);
 }
 
 void reward_pattern_free(struct reward *r)
@@ -108,7 +96,13 @@ void reward_pattern_free(struct reward *r)
 	pcre2_code_free(r->state);
 }
 
-/* The last match: its group 1 where the pattern has one, else all of it.  1 found, 0 not, -1 a pattern that runs away. */
+/*
+ * Steps are bounded in all, by the number of the match and not by time, so that every machine gives the same answer: the k-th
+ * match may take a k-th part of the first one's.
+ */
+enum { FIRST_STEPS = 4000000, LEAST_STEPS = 1000, MOST_MATCHES = 65536 };
+
+/* The last match: 1 found, 0 not, -1 a pattern that runs away. */
 static int last_match(struct piece *found, const struct reward *r, const struct question *q, struct err *e)
 {
 	pcre2_match_data *m = pcre2_match_data_create_from_pattern(r->state, NULL);
@@ -116,18 +110,22 @@ static int last_match(struct piece *found, const struct reward *r, const struct 
 	size_t at = 0;
 	int rc = 0, hit = 0;
 
-	pcre2_set_match_limit(limits, 1000000);
 	pcre2_set_depth_limit(limits, 10000);
-	while (at <= q->s->text_bytes) {
-		const PCRE2_SIZE *o = pcre2_get_ovector_pointer(m);
-		int g;
+	for (int k = 1; at <= q->s->text_bytes; k++) {
+		const PCRE2_SIZE *o = pcre2_get_ovector_pointer(m) + 2 * r->group;
 
+		rc = PCRE2_ERROR_MATCHLIMIT;
+		if (k > MOST_MATCHES)
+			break;
+		pcre2_set_match_limit(limits, (uint32_t)(FIRST_STEPS / k > LEAST_STEPS ? FIRST_STEPS / k : LEAST_STEPS));
 		rc = pcre2_match(r->state, (PCRE2_SPTR)q->s->text, q->s->text_bytes, at, 0, m, limits);
 		if (rc < 0)
 			break;
-		g = rc > 1 && o[2] != PCRE2_UNSET ? 1 : 0;
-		*found = (struct piece){ q->s->text + o[2 * g], o[2 * g + 1] - o[2 * g] };
-		hit = 1;
+		if (o[0] != PCRE2_UNSET && o[0] <= o[1]) {
+			*found = (struct piece){ q->s->text + o[0], o[1] - o[0] };
+			hit = 1;
+		}
+		o = pcre2_get_ovector_pointer(m);
 		at = o[1] > at ? o[1] : at + 1;
 	}
 	pcre2_match_context_free(limits);
@@ -165,10 +163,7 @@ int judge_format(struct verdict *v, const struct reward *r, const struct questio
 	return 0;
 }
 
-/*
- * 1 up to `target` tokens of response, falling in a line to 0 at `limit`: parameters target (0) and limit (policy's
- * max_total_sequence_length is no default here: a limit must be given).
- */
+/* 1 up to `target` tokens of response (default 0), falling in a line to 0 at `limit` (default 512). */
 int judge_length(struct verdict *v, const struct reward *r, const struct question *q, struct err *e)
 {
 	struct json_doc d = { .file = "reward length" };
