@@ -48,6 +48,7 @@ start_run() {
 	cairn inspect "$given" "$@" >"$run/recipe.new"
 	if [ -e "$recipe" ] && ! cmp -s "$recipe" "$run/recipe.new"; then
 		diff "$recipe" "$run/recipe.new" | head -20 >&2 || true
+		rm -f "$run/recipe.new"
 		echo "$run: this run has another recipe (above: < its own, > the one given); use another" \
 		     "checkpointing.checkpoint_dir, or run on with: $recipe" >&2
 		exit 78

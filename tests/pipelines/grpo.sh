@@ -1,0 +1,77 @@
+#!/bin/sh
+# grpo.sh and experiment.mk: a short run, what it leaves, what it keeps, going on, being refused.
+# shellcheck shell=sh
+. "$CAIRN_ROOT/tests/lib/tap.sh"
+. "$CAIRN_ROOT/tests/lib/tiny.sh"
+grpo=$CAIRN_ROOT/pipelines/grpo.sh CAIRN=$(command -v cairn)
+export CAIRN
+digests() { cairn inspect "$1" --json | grep -o '"[a-z]*_digest": "[0-9a-f]*"'; }
+files() { find "$1" -type f ! -path '*/logs/*' -exec sha256sum {} + | sort; }
+steps() { ( cd "$1" && echo step-* ); }
+
+tiny_model start; tiny_data; tiny_recipe >r.yaml
+files start >start.files
+
+run 0 "four steps, a validation every two" sh "$grpo" r.yaml grpo.max_num_steps=4 grpo.val_at_start=true
+has err '^step 1 .*reward' "a line a step"
+has err '^step 4 .*val accuracy' "with the validation of its own step"
+is "$(steps run/samples)" "step-000001 step-000002 step-000003 step-000004" "samples"
+is "$(steps run/scored)" "$(steps run/samples)" "scored samples"
+is "$(steps run/validation)" "step-000000 step-000002 step-000004" "validations"
+is "$(steps run/checkpoints)" "step-000000 step-000004" "of the checkpoints the first, the newest and the best stay"
+is "$(wc -l <run/metrics.jsonl)" 5 "metrics, one line a step"
+for s in 0 1 2 3 4; do grep -q "^{\"step\": $s[,}]" run/metrics.jsonl || break; done
+[ "$s" = 4 ] && grep -q '"step": 4,.*train/reward' run/metrics.jsonl; ok $? "each with its step"
+is "$(cairn inspect run --latest)" "run/checkpoints/step-000004" "--latest"
+is "$(cairn inspect run --latest --step)" 4 "its step"
+is "$(cairn inspect run --best --step)" 4 "--best, of equal ones the newest"
+for d in run/checkpoints/* run/samples/* run/scored/* run/validation/*; do cairn inspect "$d" --verify >/dev/null || break; done
+ok $? "everything verifies"
+files start | diff - start.files >difference; ok $? "the model that it started from is as it was"
+
+files run >before
+run 0 "a finished run, run again" sh "$grpo" r.yaml grpo.max_num_steps=4 grpo.val_at_start=true
+files run | diff - before >difference; ok $? "is not touched"
+run 0 "by its own recipe too" sh "$grpo" run/recipe.yaml
+files run | diff - before >difference; ok $? "neither"
+run 78 "another recipe under this name" sh "$grpo" r.yaml grpo.max_num_steps=5 grpo.val_at_start=true
+has err 'max_num_steps: 5' "is refused, and the difference shown"
+files run | diff - before >difference; ok $? "nothing is touched"
+run 64 "no recipe" sh "$grpo"
+run 66 "a recipe that is not there" sh "$grpo" nowhere.yaml
+run 78 "a key that is unknown" sh "$grpo" r.yaml grpo.max_num_stepz=5
+has err 'max_num_steps' "with the nearest one"
+run 78 "no model" sh "$grpo" r.yaml policy.model_name=null checkpointing.checkpoint_dir=none
+run 66 "a model that is not there" sh "$grpo" r.yaml policy.model_name=nowhere checkpointing.checkpoint_dir=none2
+[ ! -e none2/checkpoints/step-000000 ]; ok $? "leaves no checkpoint"
+
+# A program that fails ends the script with its status.
+run 66 "training data that are not there" sh "$grpo" r.yaml data.train.data_path=nowhere.jsonl checkpointing.checkpoint_dir=none3
+is "$(steps none3/checkpoints)" "step-000000" "no step is made"
+
+# The copy of the first checkpoint was interrupted.
+mkdir -p half/checkpoints/step-000000.copy/hf && cp start/manifest.json half/checkpoints/step-000000.copy/
+run 0 "over a copy that was cut short" sh "$grpo" r.yaml grpo.max_num_steps=1 checkpointing.checkpoint_dir=half
+is "$(digests half/checkpoints/step-000000)" "$(digests start)" "the run begins with the whole one"
+is "$(ls half/checkpoints)" "step-000000
+step-000001" "and the leftover is gone"
+
+# All checkpoints, and every second one.
+run 0 "keep_top_k null" sh "$grpo" r.yaml checkpointing.keep_top_k=null checkpointing.checkpoint_dir=all
+is "$(steps all/checkpoints)" "step-000000 step-000001 step-000002 step-000003" "keeps them all"
+run 0 "save_period 2" sh "$grpo" r.yaml checkpointing.keep_top_k=2 checkpointing.save_period=2 checkpointing.checkpoint_dir=two
+is "$(steps two/checkpoints)" "step-000000 step-000002 step-000003" "keeps every second one, and the newest"
+is "$(digests two/checkpoints/step-000003)" "$(digests all/checkpoints/step-000003)" "with the same bits"
+
+# The same by make.
+run 0 "experiment.mk" make -f "$CAIRN_ROOT/pipelines/experiment.mk" RUN=mk RECIPE=r.yaml STEPS=3 CAIRN="$CAIRN"
+is "$(digests mk/checkpoints/step-000003)" "$(digests all/checkpoints/step-000003)" "gives the same weights and optimizer"
+run 0 "again" make -f "$CAIRN_ROOT/pipelines/experiment.mk" RUN=mk RECIPE=r.yaml STEPS=3 CAIRN="$CAIRN"
+has out 'Nothing to be done' "has nothing to do"
+run 2 "LAG" make -f "$CAIRN_ROOT/pipelines/experiment.mk" RUN=mk2 RECIPE=r.yaml STEPS=3 LAG=1
+has err 'not built' "is not built"
+cairn export start -o hf >/dev/null
+sed 's/model_name: start$/model_name: hf/' r.yaml >r2.yaml
+run 0 "from a folder" make -f "$CAIRN_ROOT/pipelines/experiment.mk" RUN=mk3 RECIPE=r2.yaml STEPS=1 CAIRN="$CAIRN"
+is "$(digests mk3/checkpoints/step-000001)" "$(digests all/checkpoints/step-000001)" "too"
+tap_done
