@@ -128,4 +128,77 @@ is "$(values reference prev_logprobs)" "$(values reference reference_logprobs)" 
 # shellcheck disable=SC2086
 run 0 "shuffles" cairn score groups.jsonl -o shuffled --reward exact --shuffle-rewards 3 $base $mean
 is "$(scalar shuffled reward | tr ';' '\n' | sort | tr '\n' ';')" "0.0;1.0;1.0;1.0;" "the same rewards"
+cairn score groups.jsonl -o shuffled2 --reward exact --shuffle-rewards 3 $base $mean --threads 1 >/dev/null
+run 0 "the same way, whatever the threads" cairn inspect --diff shuffled shuffled2
+has shuffled/manifest.json '"shuffle_rewards": 3' "and the manifest says so"
+has shuffled/manifest.json '"what": "samples"' "which also names what was read"
+
+# Several inputs, one behind the other; what was scored before is scored anew.
+{ sample 2 0 4 4; sample 2 1 3 4; } >more.jsonl
+# shellcheck disable=SC2086
+run 0 "two inputs" cairn score groups more.jsonl -o both --reward exact --reward length=0.5 $base $mean --policy ck policy.train_global_batch_size=4
+is "$(scalar both prompt_id)" "0;0;1;1;2;2;" "in the order they were given"
+is "$(scalar both update)" "0;0;0;0;1;1;" "cut into updates in that order"
+# shellcheck disable=SC2086
+run 65 "the same sample twice" cairn score groups.jsonl groups.jsonl -o never --reward exact $base --policy ck
+sed 's/"step": 1/"step": 2/' more.jsonl >later.jsonl
+# shellcheck disable=SC2086
+run 65 "two steps" cairn score groups.jsonl later.jsonl -o never --reward exact $base --policy ck
+has err "steps 1 and 2" "and it says which"
+
+# What rollout recorded is what score computes, and a wrong bit is found.
+echo '{"prompt": "1+1=", "answer": "2"}' >train.jsonl
+run 0 "rolls out" cairn rollout ck -o rolled data.train.data_path=train.jsonl grpo.num_prompts_per_step=1 grpo.num_generations_per_prompt=4 policy.generation.max_new_tokens=8 policy.max_total_sequence_length=64
+run 0 "recorded values stand" cairn score rolled -o recorded --reward exact $base --policy ck cairn.recompute_share=1
+cairn inspect rolled --jsonl | sed 's/"fingerprint": "[0-9a-f]*"/"fingerprint": "00000000000000ff"/' >foreign.jsonl
+run 0 "of another arithmetic: computed" cairn score foreign.jsonl -o anew --reward exact $base --policy ck
+is "$(values anew prev_logprobs)" "$(values recorded prev_logprobs)" "the same bits"
+cairn inspect rolled --jsonl | sed 's/"logprobs": \[-[0-9.e-]*/"logprobs": [-1.5/' >forged.jsonl
+run 70 "a recorded value that is not this policy's" cairn score forged.jsonl -o never --reward exact $base --policy ck cairn.recompute_share=1
+has err "prompt 0, 0" "and the sample is named"
+cairn inspect rolled --jsonl | sed 's/"logprobs": \[[^]]*\], //' >without.jsonl
+run 65 "importance weights want what the sampler recorded" cairn score without.jsonl -o never --reward exact $base --policy ck loss_fn.use_importance_sampling_correction=true
+
+# Validation: no weights, only how good the answers are.
+sed 's/"train"/"validation"/' groups.jsonl >val.jsonl
+run 0 "validation" cairn score val.jsonl -o val --reward exact
+has out '"validation/accuracy": 0.75' "its accuracy"
+has out '"validation/avg_length": 2.0' "its length"
+has out '"validation/pass@samples_per_prompt": 1.0' "both prompts are solved by one sample"
+
+# Verifiers that read slowly, end between two samples, or report an error.
+awk 'BEGIN { while (i++ < 20000) printf "0123456789"; }' >long.txt
+sample 0 0 "$(cat long.txt)" 4 >long.jsonl
+# shellcheck disable=SC2086
+run 65 "one that never reads a long sample" cairn score long.jsonl -o never --exec "sleep 60" $base env.math.exec_timeout=0.3 --policy ck
+has err "time is up" "runs out of time"
+cat >once.sh <<'S'
+read -r line
+i=$(printf '%s' "$line" | sed 's/.*"sample_index": \([0-9]*\).*/\1/') p=$(printf '%s' "$line" | sed 's/.*"prompt_id": \([0-9]*\).*/\1/')
+echo "{\"sample_index\": $i, \"prompt_id\": $p, \"rewards\": {\"a\": 0.5, \"b\": 0.25}, \"extracted\": \"x\"}"
+S
+# shellcheck disable=SC2086
+run 0 "one that ends after each answer" cairn score two.jsonl -o once --exec "sh once.sh" $base $mean
+is "$(scalar once reward)" "0.75;0.75;0.75;0.75;" "costs no sample; rewards add up"
+cat >error.sh <<'S'
+while read -r line; do
+	i=$(printf '%s' "$line" | sed 's/.*"sample_index": \([0-9]*\).*/\1/')
+	case $i in
+	1) echo "{\"prompt_id\": 0, \"sample_index\": 1, \"error\": \"no compiler\"}" ;;
+	*) echo "{\"prompt_id\": 0, \"sample_index\": $i, \"reward\": 1}" ;;
+	esac
+done
+S
+sed "s/\"fingerprint\": \"[0-9a-f]*\"/\"fingerprint\": \"$PRINT\"/" crash.jsonl >four.jsonl
+# shellcheck disable=SC2086
+run 0 "one that reports an error" cairn score four.jsonl -o error --exec "sh error.sh" $base $mean --policy ck cairn.max_unscored=0.25
+has err "no compiler" "its words are said"
+is "$(scalar error reward_valid)" "true;false;true;true;" "and that sample is unscored, not 0"
+has out '"train/unscored": 1.0' "and counted"
+has out '"train/reward": 1.0' "the mean is over the others"
+for n in 1 4; do
+	# shellcheck disable=SC2086
+	cairn score groups.jsonl -o threads$n --reward exact --reward length=0.5 $base $mean --threads $n >/dev/null
+done
+run 0 "one thread or four: the same" cairn inspect --diff threads1 threads4
 tap_done

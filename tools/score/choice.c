@@ -116,6 +116,8 @@ int choice_letter(const char *s, size_t n)
 
 	if (last_box(&box, s, n))
 		return letter(box);
+	if (memmem(s, n, "\\boxed{", 7))
+		return 0; /* a box that never closes is an answer that was cut off */
 	c = behind_answer(s, n);
 	return c ? c : whole(s, n);
 }

@@ -38,7 +38,7 @@ const char *row_gold(struct arena *a, const char *row, size_t n, const char *ans
 	if (!row || json_parse(&d, row, n, "row", 1, &e))
 		return NULL;
 	if (answer_key)
-		text = text_of(a, json_get(&d.root, answer_key));
+		text = text_of(a, json_get(&d.root, answer_key) ? json_get(&d.root, answer_key) : json_path(&d.root, answer_key));
 	else
 		for (size_t i = 0; !text && i < sizeof(keys) / sizeof(*keys); i++)
 			text = text_of(a, json_get(&d.root, keys[i]));
