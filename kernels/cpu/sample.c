@@ -17,26 +17,45 @@ struct call {
 
 struct candidate { float p; int id; };
 
-static bool usable(const float *z, long V)
+WIDE static bool usable(const float *z, long V)
 {
-	bool any = false;
+	int any = 0, bad = 0;
 
 	for (long i = 0; i < V; i++) {
-		if (isnan(z[i]) || z[i] == INFINITY)
-			return false;
+		bad |= !(z[i] < INFINITY);
 		any |= z[i] > -INFINITY;
 	}
-	return any;
+	return any && !bad;
+}
+
+WIDE static float largest(const float *z, const uint8_t *allowed, long V)
+{
+	float m[LANES];
+	long i = 0;
+
+	for (int l = 0; l < LANES; l++)
+		m[l] = -INFINITY;
+	for (; !allowed && i + LANES <= V; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			m[l] = z[i + l] > m[l] ? z[i + l] : m[l];
+	for (; allowed && i + LANES <= V; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			m[l] = allowed[i + l] && z[i + l] > m[l] ? z[i + l] : m[l];
+	for (; i < V; i++)
+		m[0] = (!allowed || allowed[i]) && z[i] > m[0] ? z[i] : m[0];
+	for (int l = 1; l < LANES; l++)
+		m[0] = m[l] > m[0] ? m[l] : m[0];
+	return m[0];
 }
 
 static long greedy(const struct call *o, const float *z)
 {
-	long best = -1;
+	float top = largest(z, o->allowed, o->V);
 
 	for (long i = 0; i < o->V; i++)
-		if ((!o->allowed || o->allowed[i]) && (best < 0 || z[i] > z[best]))
-			best = i;
-	return best;
+		if (z[i] == top && (!o->allowed || o->allowed[i]))
+			return i;
+	return -1;
 }
 
 WIDE static void weights(float *p, const float *z, float inv, float top, long n)
@@ -45,22 +64,53 @@ WIDE static void weights(float *p, const float *z, float inv, float top, long n)
 		p[i] = exp_f32((z[i] - top) * inv);
 }
 
-/* The id at which the running sum passes u times the whole, in the order of ids; the last possible id otherwise. */
-static long draw_all(const float *p, long V, double u)
+WIDE static double block_mass(const float *p, long n)
 {
-	double all = 0, run = 0;
+	double s[8] = { 0 };
+	long i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		for (int l = 0; l < 8; l++)
+			s[l] += (double)p[i + l];
+	for (int l = 0; i + l < n; l++)
+		s[l] += (double)p[i + l];
+	return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+static long draw_in(const float *p, long from, long to, double run, double goal)
+{
 	long last = -1;
 
-	for (long i = 0; i < V; i++)
-		all += (double)p[i];
-	for (long i = 0; i < V; i++) {
+	for (long i = from; i < to; i++) {
 		if (p[i] <= 0)
 			continue;
 		run += (double)p[i];
 		last = i;
-		if (run > u * all)
-			return i;
+		if (run > goal)
+			break;
 	}
+	return last;
+}
+
+/*
+ * The id at which the running sum passes u times the whole, in the order of ids; the last possible id otherwise.  The sum
+ * runs over blocks first, then within the one that passes: one chain over a large vocabulary would take longer than its logits.
+ */
+static long draw_all(const float *p, long V, double u)
+{
+	double all = 0, run = 0, mass;
+	long last = V;
+
+	for (long at = 0; at < V; at += VOCAB_BLOCK)
+		all += block_mass(p + at, V - at < VOCAB_BLOCK ? V - at : VOCAB_BLOCK);
+	for (long at = 0, n; at < V; at += n, run += mass) {
+		n = V - at < VOCAB_BLOCK ? V - at : VOCAB_BLOCK;
+		mass = block_mass(p + at, n);
+		if (run + mass > u * all)
+			return draw_in(p, at, at + n, run, u * all);
+	}
+	while (--last >= 0 && p[last] <= 0)
+		;
 	return last;
 }
 

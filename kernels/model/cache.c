@@ -209,15 +209,14 @@ const float *cache_extend(struct cache *c, const struct cache_row *row, long n)
 	take_rows(c, row, n);
 	m->k->embed_fwd(c->x[0], model_weight(m, PARAM_EMBED, -1)->value, c->id, n, cfg->hidden, m->t);
 	for (long i = 0; i < cfg->layers; i++) {
-		struct layer l;
+		const struct layer *l = m->layer + i;
 
-		layer_weights(&l, m, (int)i);
 		a->x = c->x[i % 2];
-		layer_before(m, &l, a, c->position, n, false);
+		layer_before(m, l, a, c->position, n, false);
 		point_pages(c, row, n, i);
 		m->k->kv_put(c->row, a->k, a->v, n, &m->attention, m->t);
 		m->k->attention_cached(a->att, a->q, c->row, n, &m->attention, m->t);
-		layer_after(m, &l, a, c->x[(i + 1) % 2], n, false);
+		layer_after(m, l, a, c->x[(i + 1) % 2], n, false);
 	}
 	m->k->rmsnorm_fwd(c->hidden, NULL, c->x[cfg->layers % 2], model_weight(m, PARAM_FINAL_NORM, -1)->value, n, cfg->hidden,
 			  (float)cfg->rms_eps, m->t);

@@ -27,7 +27,6 @@ bool is_matrix(const struct model *m, const struct param *p);
 long param_count(const struct param *p);
 struct weight *model_weight(const struct model *m, enum param_kind kind, int layer); /* NULL: has none */
 struct weight *model_head(const struct model *m);
-void layer_weights(struct layer *l, const struct model *m, int i);
 const void *value_of(const struct weight *w);           /* NULL of NULL */
 
 size_t acts_bytes(const struct model *m, long rows);

@@ -98,6 +98,49 @@ static void weight_init(struct model *m, long i)
 	w->exp_avg_sq = m->k->alloc(n * 4, p->name);
 }
 
+long model_index(const struct model *m, enum param_kind kind, int layer)
+{
+	for (long i = 0; i < m->table.n; i++)
+		if (m->table.p[i].kind == kind && m->table.p[i].layer == layer)
+			return i;
+	return -1;
+}
+
+struct weight *model_weight(const struct model *m, enum param_kind kind, int layer)
+{
+	long i = model_index(m, kind, layer);
+
+	return i < 0 ? NULL : m->w + i;
+}
+
+struct weight *model_head(const struct model *m)
+{
+	return model_weight(m, m->table.config.tied ? PARAM_EMBED : PARAM_LM_HEAD, -1);
+}
+
+static void layer_weights(struct layer *l, const struct model *m, int i)
+{
+	static const enum param_kind kind[] = {
+		PARAM_INPUT_NORM, PARAM_Q, PARAM_K, PARAM_V, PARAM_O, PARAM_Q_BIAS, PARAM_K_BIAS, PARAM_V_BIAS, PARAM_O_BIAS,
+		PARAM_Q_NORM, PARAM_K_NORM, PARAM_POST_NORM, PARAM_GATE, PARAM_UP, PARAM_DOWN
+	};
+	struct weight **at[] = {
+		&l->norm1, &l->q, &l->k, &l->v, &l->o, &l->qb, &l->kb, &l->vb, &l->ob,
+		&l->qn, &l->kn, &l->norm2, &l->gate, &l->up, &l->down
+	};
+
+	for (size_t j = 0; j < sizeof(at) / sizeof(*at); j++)
+		*at[j] = model_weight(m, kind[j], i);
+}
+
+/* Once, since a search through the table for each layer of each token would take longer than a small model's arithmetic. */
+static void find_layers(struct model *m)
+{
+	m->layer = xcalloc((size_t)m->table.config.layers, sizeof(*m->layer));
+	for (int i = 0; i < m->table.config.layers; i++)
+		layer_weights(m->layer + i, m, i);
+}
+
 int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, long positions, unsigned flags,
 	       struct err *e)
 {
@@ -117,6 +160,7 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 	}
 	for (long i = 0; i < m->table.n; i++)
 		weight_init(m, i);
+	find_layers(m);
 	return 0;
 }
 
@@ -135,6 +179,7 @@ void model_release(struct model *m)
 			m->k->matrix_release(&w->matrix);
 	}
 	free(m->w);
+	free(m->layer);
 	if (m->cos)
 		m->k->release(m->cos);
 	if (m->sin)
@@ -209,41 +254,6 @@ void param_init_random(float *out, const struct param *p, const struct model_con
 			rng_normal2(pair, key, (uint64_t)i, 0, 0);
 		out[i] = pair[i % 2] * (float)c->initializer_range;
 	}
-}
-
-long model_index(const struct model *m, enum param_kind kind, int layer)
-{
-	for (long i = 0; i < m->table.n; i++)
-		if (m->table.p[i].kind == kind && m->table.p[i].layer == layer)
-			return i;
-	return -1;
-}
-
-struct weight *model_weight(const struct model *m, enum param_kind kind, int layer)
-{
-	long i = model_index(m, kind, layer);
-
-	return i < 0 ? NULL : m->w + i;
-}
-
-struct weight *model_head(const struct model *m)
-{
-	return model_weight(m, m->table.config.tied ? PARAM_EMBED : PARAM_LM_HEAD, -1);
-}
-
-void layer_weights(struct layer *l, const struct model *m, int i)
-{
-	static const enum param_kind kind[] = {
-		PARAM_INPUT_NORM, PARAM_Q, PARAM_K, PARAM_V, PARAM_O, PARAM_Q_BIAS, PARAM_K_BIAS, PARAM_V_BIAS, PARAM_O_BIAS,
-		PARAM_Q_NORM, PARAM_K_NORM, PARAM_POST_NORM, PARAM_GATE, PARAM_UP, PARAM_DOWN
-	};
-	struct weight **at[] = {
-		&l->norm1, &l->q, &l->k, &l->v, &l->o, &l->qb, &l->kb, &l->vb, &l->ob,
-		&l->qn, &l->kn, &l->norm2, &l->gate, &l->up, &l->down
-	};
-
-	for (size_t j = 0; j < sizeof(at) / sizeof(*at); j++)
-		*at[j] = model_weight(m, kind[j], i);
 }
 
 const void *value_of(const struct weight *w)

@@ -21,6 +21,8 @@
 
 enum { MODEL_TRAIN = 1 };       /* gradients, and weights ready for the backward products */
 
+struct layer;                   /* inside.h */
+
 struct weight {
 	void *value;            /* type t, row-major, in the backend's memory; NULL for a matrix that only infers */
 	struct matrix matrix;   /* projections and the head; w[out, in] */
@@ -35,6 +37,7 @@ struct model {
 	enum dtype t;           /* DTYPE_F32 or DTYPE_BF16 */
 	unsigned flags;
 	struct weight *w;       /* table.n of them, in table order */
+	struct layer *layer;    /* where each layer's lie; owned */
 	long positions;         /* that it can run: the config's, or fewer where the caller asked for fewer */
 	float *cos, *sin;       /* [positions, head_dim / 2] in the backend's memory */
 	struct attention_shape attention;

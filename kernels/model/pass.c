@@ -155,12 +155,11 @@ static void layer_forward(struct pass *p, long i, void *out)
 {
 	const struct model *m = p->m;
 	struct acts *a = acts_of(p, i);
-	struct layer l;
+	const struct layer *l = m->layer + i;
 
-	layer_weights(&l, m, (int)i);
-	layer_before(m, &l, a, p->position, p->rows, p->keep);
+	layer_before(m, l, a, p->position, p->rows, p->keep);
 	m->k->attention_fwd(a->att, p->keep ? a->lse : NULL, a->q, a->k, a->v, p->cu, p->batch.nseq, &m->attention, m->t);
-	layer_after(m, &l, a, out, p->rows, p->keep);
+	layer_after(m, l, a, out, p->rows, p->keep);
 }
 
 void pass_forward(struct pass *p, const struct batch *b)
@@ -317,13 +316,10 @@ void pass_backward(struct pass *p, const float *dlp)
 	head_backward(p, dlp);
 	m->k->rmsnorm_bwd(p->dx, norm->grad, p->dh, p->x[c->layers], norm->value, p->rstd, p->rows, c->hidden, false, m->t);
 	for (long i = c->layers - 1; i >= 0; i--) {
-		struct layer l;
-
-		layer_weights(&l, m, (int)i);
 		if (p->recompute)
 			layer_forward(p, i, p->dh); /* the output is known already and only has to go somewhere */
-		mlp_backward(p, &l, acts_of(p, i));
-		attention_backward(p, &l, acts_of(p, i));
+		mlp_backward(p, m->layer + i, acts_of(p, i));
+		attention_backward(p, m->layer + i, acts_of(p, i));
 	}
 	if (embed->grad)
 		m->k->embed_bwd(embed->grad, p->dx, p->ids, p->rows, c->hidden, m->t);
