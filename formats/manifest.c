@@ -130,7 +130,9 @@ int manifest_read(struct json_doc *d, const char *dir, const char *kind, struct 
 	struct str text = { 0 };
 	int rc = -1;
 
-	if (!file_exists(path))
+	if (file_exists(dir) && !file_is_dir(dir))
+		err_set(e, EX_DATAERR, "%s: found a file, wanted the directory of a checkpoint or of samples", dir);
+	else if (!file_exists(path))
 		err_set(e, EX_NOINPUT, "%s: no manifest.json there%s", dir,
 			file_is_dir(tmp)
 				? "; its writer has not finished (DIR.tmp is left): run it again"

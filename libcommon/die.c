@@ -48,7 +48,7 @@ int err_errno(struct err *e, int code, const char *fmt, ...)
 	size_t n;
 
 	va_start(ap, fmt);
-	vset(e, no == ENOENT ? EX_NOINPUT : code, fmt, ap);
+	vset(e, no == ENOENT ? EX_NOINPUT : no == EISDIR && code == EX_IOERR ? EX_DATAERR : code, fmt, ap);
 	va_end(ap);
 	n = strlen(e->msg);
 	snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", strerror(no));

@@ -48,7 +48,7 @@ extern int verbosity;          /* -1 with -q, 0, 1 with -v, 2 with -vv */
 /* Fill *e and return -1, so that a caller can `return err_set(e, ...)`. */
 int err_set(struct err *e, int code, const char *fmt, ...) PRINTF(3, 4);
 
-/* err_set() with ": strerror(errno)" appended; ENOENT becomes EX_NOINPUT. */
+/* err_set() with ": strerror(errno)" appended; ENOENT becomes EX_NOINPUT, and EISDIR on a read EX_DATAERR. */
 int err_errno(struct err *e, int code, const char *fmt, ...) PRINTF(3, 4);
 
 /* Put "TEXT: " in front of a message that is already there; returns -1. */

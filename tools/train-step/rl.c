@@ -81,7 +81,7 @@ static void check_set(const struct rl *b, const char *path, const struct checkpo
 
 	if (!b->set.n)
 		die(EX_DATAERR, "%s: no samples", path);
-	if (scoring && scoring_check(scoring, path, r, algorithm, &e))
+	if (json_is(scoring, JSON_OBJECT) && scoring_check(scoring, path, r, algorithm, &e))
 		die_err(&e);
 	for (long i = 0; i < b->set.n; i++) {
 		const struct sample *s = b->set.s + i;
