@@ -4,12 +4,13 @@
 /*
  * Small models for tests of the programs.  tiny_random(): seeded weights, large enough that attention matters.
  * tiny_script(): one layer of zeros, one-hot embeddings, so that the logits after a token are what a table says, exactly:
- * logit(next | last) = 2 W[next, last].  Two to the power of 127 gives inf.
+ * logit(next | last) = 2 W[next, last].  An infinite one is reached by overflow, so that it stays with its token.
  */
 
 #include "kernels/model/model.h"
 #include "libcommon/xalloc.h"
 
+#include <math.h>
 #include <string.h>
 
 static inline struct model_config tiny_config(long vocab, long hidden, long layers)
@@ -75,7 +76,7 @@ static inline float *tiny_script_values(const struct param *p, const struct mode
 		w[i] = 2 / root;
 	for (long last = 0; p->kind == PARAM_LM_HEAD && last < c->vocab; last++)
 		for (long next = 0; next < c->vocab; next++)
-			w[next * c->hidden + last] = logits[last * c->vocab + next] / 2;
+			w[next * c->hidden + last] = fmaxf(fminf(logits[last * c->vocab + next] / 2, 3e38f), -3e38f);
 	return w;
 }
 
@@ -83,7 +84,7 @@ static inline struct model_config tiny_script_config(long vocab)
 {
 	struct model_config c = tiny_config(vocab, vocab <= 16 ? 16 : vocab <= 64 ? 64 : vocab <= 256 ? 256 : 1024, 1);
 
-	c.rms_eps = 0;
+	c.rms_eps = 1e-12;      /* lost beside 1 / hidden */
 	return c;
 }
 
