@@ -51,13 +51,17 @@ is "$(cairn inspect r --latest --step)" "40" "latest"
 rm -rf r/checkpoints/step-000020 r/checkpoints/step-000030 r/checkpoints/step-000040
 is "$(cairn inspect r --latest --step)" "10" "latest by number: 10 is newer than 9"
 for s in 20 30 40; do cp -r ck "r/checkpoints/$(printf 'step-%06d' $s)"; done
-mkdir r/checkpoints/step-000005.old && touch r/checkpoints/step-000005.old/x
+echo '{"step": 10, "train/loss": 0.25}' >r/checkpoints/step-000010/metrics.json
+mkdir r/checkpoints/step-000005.old && echo '{"train/loss": 0.5}' >r/checkpoints/step-000005.old/metrics.json && touch r/checkpoints/step-000005.old/x
 run 0 "--clean --dry-run" cairn inspect r --clean --dry-run
 ok "$([ -e r/checkpoints/step-000009 ]; echo $?)" "removes nothing"
 run 0 "--clean" cairn inspect r --clean
 # shellcheck disable=SC2012
-is "$(ls r/checkpoints | tr '\n' ' ')" "step-000000 step-000030 step-000040 " "keeps the start, the best and the latest"
+is "$(ls r/checkpoints | tr '\n' ' ')" "step-000000 step-000005.json step-000010.json step-000030 step-000040 " \
+	"keeps the start, the best and the latest, and the metrics of those that had any"
 run 0 "--jsonl" cairn inspect r --jsonl
+has out '"step": 5, "train/loss": 0.5' "metrics of a step whose removal was killed"
+has out '"step": 10, "validation/accuracy": 0.5, "train/loss": 0.25' "metrics of a step that is removed"
 has out '"step": 30, "validation/accuracy": 0.7' "metrics of a step"
 run 0 "the table" cairn inspect r
 tap_done

@@ -192,6 +192,24 @@ static void remove_dir(const char *dir)
 		die(EX_IOERR, "%s: cannot remove: %s", dir, strerror(errno));
 }
 
+/*
+ * A checkpoint under its name with .old, so that a removal that is killed leaves no half one under its name.  Its metrics
+ * stay, as step-N.json: the curve of a run does not depend on what is kept.
+ */
+static void remove_old(const char *old)
+{
+	char *metrics = path_join(old, "metrics.json"), *kept = xasprintf("%.*s.json", (int)strlen(old) - 4, old);
+
+	if (file_exists(metrics)) {
+		io_point("rename");
+		if (rename(metrics, kept))
+			die(EX_IOERR, "%s: cannot rename: %s", metrics, strerror(errno));
+	}
+	remove_dir(old);
+	free(metrics);
+	free(kept);
+}
+
 /* What a removal that was killed has left. */
 static void remove_leftovers(const struct run *u)
 {
@@ -204,7 +222,7 @@ static void remove_leftovers(const struct run *u)
 		char *path = path_join(sub, f->d_name);
 
 		if (n > 9 && !strncmp(f->d_name, "step-", 5) && !strcmp(f->d_name + n - 4, ".old"))
-			remove_dir(path);
+			remove_old(path);
 		free(path);
 	}
 	if (d)
@@ -231,11 +249,10 @@ void run_clean(const struct run *u, bool dry_run)
 		old = xasprintf("%s.old", dir);
 		json_put_str(&o, dir);
 		if (!dry_run) {
-			/* Renamed first, so that a removal that is killed leaves no half checkpoint under its name. */
 			io_point("rename");
 			if (rename(dir, old))
 				die(EX_IOERR, "%s: cannot rename: %s", dir, strerror(errno));
-			remove_dir(old);
+			remove_old(old);
 		}
 		free(dir);
 		free(old);

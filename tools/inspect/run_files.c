@@ -65,8 +65,9 @@ void run_put_metrics(struct json_out *o, const struct run *u, long step)
 	struct str seen = { 0 };
 
 	for (int p = 3; p >= 0; p--) {
-		char *dir = run_path(u, parts[p], step), *path = p == 3 && !file_is_dir(dir) ? xasprintf("%s.json", dir)
-										      : path_join(dir, "metrics.json");
+		/* Of a checkpoint that is gone, and of supervised validation, only the metrics are there. */
+		char *dir = run_path(u, parts[p], step);
+		char *path = file_is_dir(dir) ? path_join(dir, "metrics.json") : xasprintf("%s.json", dir);
 		struct json_doc d;
 		struct err e = ERR_INIT;
 
