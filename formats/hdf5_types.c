@@ -116,11 +116,23 @@ static herr_t innermost(unsigned n, const H5E_error2_t *entry, void *arg)
 	return 0;
 }
 
+/* Where the system refused: its own words, in place of the library's list of pointers and times. */
+static const char *of_system(const char *why)
+{
+	const char *no = strstr(why, "errno = ");
+	long n = no ? strtol(no + 8, NULL, 10) : 0;
+
+	return n > 0 ? strerror((int)n) : NULL;
+}
+
 int hdf5_failed(struct err *e, const struct hdf5_file *f, const char *name, const char *what)
 {
 	const char *why = "no reason given";
 
 	H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &why);
+	if (of_system(why))
+		return err_set(e, EX_IOERR, "%s: %s%s%s: %s", f->path, name ? name : "", name ? ": " : "",
+			       what, of_system(why));
 	return err_set(e, EX_IOERR, "%s: %s%s%s (HDF5: %s)", f->path, name ? name : "",
 		       name ? ": " : "", what, why);
 }
