@@ -173,6 +173,7 @@ lint:                           ## layers, shellcheck, manual pages
 
 FUZZ_FLAGS := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
 FUZZERS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/tests/fuzz/fuzz_math: $(call obj,$(wildcard tools/score/math*.c))
 $(FUZZERS): %: %.c.o $(F) $(C)
 	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
 fuzz-built: $(FUZZERS)

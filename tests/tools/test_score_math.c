@@ -109,10 +109,146 @@ static void shared_table(void)
 	free(path);
 }
 
+
+static void bad_options(void)
+{
+	struct math_result m;
+	struct json_doc d;
+	static const char *const bad[][2] = {
+		{ "{\"mod\": \"auto\"}", "mod" }, { "{\"mode\": \"boxes\"}", "boxes" }, { "{\"words\": 1}", "words" }, { "[]", "array" },
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct err e = ERR_INIT;
+
+		ok(!json_parse(&d, bad[i][0], strlen(bad[i][0]), "options", 1, &e), "%s", bad[i][0]);
+		ok(math_reward(&m, "5", 1, "5", 1, &d.root, &e) && e.code == EX_CONFIG && strstr(e.msg, bad[i][1]), "%s: %s",
+		   bad[i][0], e.msg);
+		json_release(&d);
+	}
+}
+
+/* -- what an attacker may write ------------------------------------------------------------------------------ */
+
+static char *repeated(const char *head, const char *unit, int n, const char *tail)
+{
+	size_t h = strlen(head), u = strlen(unit), t = strlen(tail);
+	char *s = xmalloc(h + u * (size_t)n + t + 1), *p = s;
+
+	memcpy(p, head, h);
+	p += h;
+	for (int i = 0; i < n; i++, p += u)
+		memcpy(p, unit, u);
+	memcpy(p, tail, t + 1);
+	return s;
+}
+
+static void bounded(const char *response, int want, const char *what)
+{
+	alarm(20);
+	ok(verdict(response, "7", NULL) == want && verdict("7", response, NULL) >= 0 && verdict(response, response, NULL) >= 0,
+	   "in bounded time: %s", what);
+	alarm(0);
+}
+
+static void hostile(void)
+{
+	static const char *const texts[] = {
+		"\\boxed{9^9^9^9}", "\\boxed{100000!}", "\\boxed{9^{9^{9}}}", "\\boxed{2^{-99999999999999999999}}",
+		"\\boxed{1e999999999999999999}", "\\boxed{\\binom{1000000}{500000}}", "\\boxed{0.5^{4097}}",
+		"\\boxed{((10^{1000})^{1000})^{1000}}", "\\boxed{\\sqrt[999999999]{2}}", "\\boxed{e^{e^{e^{e^{e}}}}}",
+		"\\boxed{\\tan\\frac{\\pi}{2}}", "\\boxed{(1+i)^{4096}}", "\\boxed{600!!}", "\\boxed{3!!!!!!!!}", "\\boxed{\\ln(-1)}",
+		"\\boxed{-}", "\\boxed{\\frac}", "\\boxed{\\sqrt[}", "\\boxed{^}", "\\boxed{\\", "\\boxed{\\{}", "\\boxed{x_}", "\\",
+		"\\boxed", "$", "$$", "\\(", "####", "answer:", "answer is", "<answer></answer>", "\xff\xfe\x80", "\\boxed{\xef\xbc}",
+	};
+	static const struct { const char *head, *unit; int n; const char *tail; int want; } long_ones[] = {
+		{ "", "\\boxed{", 100000, "", 0 }, { "", "\\boxed{7}", 50000, "", 1 }, { "", "\\boxed ", 50000, "7", 1 },
+		{ "\\boxed{", "(", 4000, "}", 0 }, { "\\boxed{", "-", 4000, "7}", 0 }, { "\\boxed{", "1\\frac{", 600, "}", 0 },
+		{ "\\boxed{", "1+", 2000, "1}", 0 }, { "\\boxed{", "1,", 2000, "1}", 0 }, { "\\boxed{", "\\{", 1000, "}", 0 },
+		{ "\\boxed{", "2^", 2000, "2}", 0 }, { "\\boxed{", "9", 4000, "}", 0 }, { "\\boxed{0.", "9", 4000, "}", 0 },
+		{ "\\boxed{", "\\sin ", 800, "7}", 0 }, { "\\boxed{", "|", 4000, "}", 0 }, { "\\boxed{", "\\pm 7,", 600, "7}", 0 },
+		{ "", "answer is ", 100000, "7", 1 }, { "", "$x$ ", 100000, "7", 1 }, { "", "\\(", 100000, "7", 1 },
+		{ "", "####\n", 100000, "7", 1 }, { "", "<think>", 50000, "7", 0 }, { "", "7", 200000, "", 0 },
+		{ "", "\\[ ", 100000, "7", 1 }, { "", "{", 100000, "7", 1 }, { "", "1/", 100000, "7", 0 },
+		{ "\\boxed{", "f(", 2000, "7}", 0 }, { "\\boxed{", "red,", 1000, "7}", 0 }, { "\\boxed{", "((1),", 400, "7}", 0 },
+	};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+		bounded(texts[i], 0, texts[i]);
+	for (size_t i = 0; i < sizeof(long_ones) / sizeof(*long_ones); i++) {
+		char *s = repeated(long_ones[i].head, long_ones[i].unit, long_ones[i].n, long_ones[i].tail);
+		char *what = xasprintf("%s%s x %d", long_ones[i].head, long_ones[i].unit, long_ones[i].n);
+
+		what[strcspn(what, "\n")] = 0;
+		bounded(s, long_ones[i].want, what);
+		free(what);
+		free(s);
+	}
+}
+
+/* A marker far from the end, and an answer as long as a sentence. */
+static void far_away(void)
+{
+	char *s = repeated("#### 42\n", "and so on ", 50, ""), *t = repeated("\\boxed{42}\n", "more words 1 ", 5000, "");
+	char *u = repeated("so \\boxed{", "long words of an answer ", 7, "end}"), *gold = repeated("", "long words of an answer ", 7, "end");
+
+	ok(verdict(s, "42", NULL) == 1, "#### 42 and 500 characters behind it");
+	ok(verdict(t, "42", NULL) == 1, "a box and 65,000 characters behind it");
+	ok(verdict(u, gold, NULL) == 1, "a boxed answer of %zu characters", strlen(gold));
+	ok(verdict("\\boxed{9^{9^{9^9}}}", "9^{9^{9^{9}}}", NULL) == 1, "beyond the bounds: equal as text");
+	ok(verdict("\\boxed{9^{9^{9^8}}}", "9^{9^{9^{9}}}", NULL) == 0, "beyond the bounds: not equal as text");
+	ok(verdict("\\boxed{100000!}", "100000!", NULL) == 1, "a factorial beyond the bounds is text");
+	free(s);
+	free(t);
+	free(u);
+	free(gold);
+}
+
+/* -- threads --------------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 6, ROUNDS = 200, THREADS = 4 };
+
+static const char *const rows[ROWS][2] = {
+	{ "1/2", "\\boxed{\\frac{1}{2}}" }, { "3\\sqrt{13}", "the answer is $\\sqrt{117}$" }, { "72", "#### 72.0" },
+	{ "12345678901234567890", "12345678901234567891" }, { "1,-2", "-2 and 1" }, { "\\frac{1}{0}", "5" },
+};
+
+static void *judge_rows(void *arg)
+{
+	int *got = arg;
+
+	for (int k = 0; k < ROUNDS; k++)
+		for (int i = 0; i < ROWS; i++)
+			got[k * ROWS + i] = verdict(rows[i][1], rows[i][0], NULL);
+	return NULL;
+}
+
+static void threads(void)
+{
+	static const int want[ROWS] = { 1, 1, 1, 0, 1, 2 };
+	static int got[THREADS][ROUNDS * ROWS];
+	pthread_t id[THREADS];
+	int wrong = 0;
+
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(id + i, NULL, judge_rows, got[i]))
+			exit(1);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(id[i], NULL);
+	for (int i = 0; i < THREADS; i++)
+		for (int k = 0; k < ROUNDS * ROWS; k++)
+			wrong += got[i][k] != want[k % ROWS];
+	ok(!wrong, "%d threads, %d verdicts: %d wrong", THREADS, THREADS * ROUNDS * ROWS, wrong);
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	own_table();
 	shared_table();
+	bad_options();
+	far_away();
+	hostile();
+	threads();
 	return done();
 }
