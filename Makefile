@@ -99,8 +99,8 @@ $(BINS): $(BIN)/%: $(BUILD)/tools/%.c.o $$(call obj,$$(wildcard tools/$$*/*.c)) 
 	$(say) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 
-# A program for tests/oracle, linked as the programs are.
-AIDS := $(BUILD)/tests/tools/dump_logits
+# Programs that tests use, linked as the tools are.
+AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split)
 $(AIDS): %: %.c.o $(SHARED) $(F) $(K) $(C)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
 
@@ -139,9 +139,9 @@ setup:                          ## install the Debian packages that building and
 	@sh tests/lib/setup.sh
 check: setup                    ## run every test that this machine can run (no GPU needed)
 	@$(MAKE) --no-print-directory check-built
-check-built: $(TESTS) $(BINS)
+check-built: $(TESTS) $(BINS) $(AIDS)
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/%,$(wildcard tests/*/*.sh))
-tests-built: $(TESTS)
+tests-built: $(TESTS) $(AIDS)
 unit: $(TESTS)                  ## only the C tests
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS)
 demo: setup                     ## the whole job on this machine, some minutes: a model taught, then improved
