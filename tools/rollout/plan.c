@@ -35,13 +35,15 @@ static double time_rows(struct cache *c, long sequences, long each)
 static void add_seconds(struct json_out *out, const struct rollout *o, long prompt, long response)
 {
 	const struct gen_size *z = &o->size;
-	long blocks = z->slots + z->chunk / ATTENTION_TILE + 1;
-	struct cache *c = cache_new((struct model *)&o->m, blocks, z->slots + z->chunk, z->slots);
-	double first = time_rows(c, 1, z->chunk), rest = time_rows(c, z->slots, 1);
+	/* A sequence is never longer than the longest prompt: a chunk may be several. */
+	long each = z->chunk < o->prompts.longest ? z->chunk : o->prompts.longest, several = z->chunk / each;
+	long blocks = z->slots + several * (each / ATTENTION_TILE + 1);
+	struct cache *c = cache_new((struct model *)&o->m, blocks, z->slots + z->chunk, z->slots + several);
+	double first = time_rows(c, several, each) / (double)(several * each), rest = time_rows(c, z->slots, 1);
 
 	json_key(out, "seconds");
 	json_begin(out, '{');
-	json_add_real(out, "prompts", first * (double)prompt / (double)z->chunk);
+	json_add_real(out, "prompts", first * (double)prompt);
 	json_add_real(out, "responses", rest * (double)response / (double)z->slots);
 	json_end(out);
 	cache_free(c);
