@@ -769,7 +769,7 @@ const struct recipe_key recipe_keys[] = {
 	INT("data.num_workers", "1", NOT_NULL, ANY_NUMBER, "", "", NOTED, "dataloader workers"),
 	KEY(BOOL, "data.use_multiple_dataloader", "false", NOT_NULL, "", REFUSED,
 	     "several data sets side by side; not built"),
-	KEY(BOOL, "data.add_bos", "true", NOT_NULL, "train-step", USED,
+	KEY(BOOL, "data.add_bos", "true", NOT_NULL, "rollout train-step", USED,
 	     "put the beginning-of-sequence token before the first message where the template did not"),
 	KEY(BOOL, "data.add_eos", "true", NOT_NULL, "train-step", USED,
 	     "put the end-of-sequence token after the last message of the assistant where the template did not"),
