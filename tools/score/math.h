@@ -17,9 +17,11 @@
  * on one side only is ignored, two different ones differ. A single letter A to J as gold is a choice: "(B) 12" is B. What
  * does not parse (variables, relations, matrices, or beyond the bounds of math_parts.h) is compared as text, blanks aside.
  *
- * Where Python's math-verify decides otherwise, on purpose: an open <think> hides its box; 50 and 50% are equal; 28% and 0.28
- * too, both ways; 1/0 as gold is unscored rather than wrong; golds below 0.001 are not all equal; equal text is no proof for
- * golds without a value; a tuple is not a set; "5 cm" and "5 m" differ; the last box counts even where an earlier one parses.
+ * Where Python's math-verify decides otherwise, on purpose (tests/tools/compare_math_verify.py prints every case): an
+ * open <think> hides its box, and a closed one all before it; #### and a letter with its text, "E: some words", count;
+ * 12.5% as gold equals 12.5; 1/0 and ln 0 as gold are unscored; golds below 0.001 do not all equal each other; "5 cm" and
+ * "5 m", 10 am and 10 pm, 204 in base 5 and 204, 2x and 2X differ; "x=1, y=2" is not "2, 1"; a false equation is not its
+ * right side; the real cube root of -8 is -2; complex numbers, scientific notation and Unicode signs are read.
  *
  * options: mode ("auto"), percent_lenient (true), single_answer (false; several different boxes: 0), allow_bare_number (true;
  * the last step of auto), words (false; five is 5), strict_think (true; else the tags mean nothing). name and weight are

@@ -338,7 +338,10 @@ static struct math_piece sentence(struct math_piece p)
 	return p;
 }
 
-/* What stands behind "answer is": a formula, else all of it, else a letter with its text, else its first number. */
+/*
+ * What stands behind "answer is": a formula, else all of it, else a letter with its text, else its first number, or
+ * the last of an equation.
+ */
 static bool from_sentence(struct math_piece *found, struct math_work *w, struct math_piece p)
 {
 	bool grouped;
@@ -355,7 +358,7 @@ static bool from_sentence(struct math_piece *found, struct math_work *w, struct 
 	*found = all;
 	if (parses(w, all) || math_letter(math_plain(w, all, true, &grouped), true))
 		return true;
-	if (!find_number(found, all, false))
+	if (!find_number(found, all, memchr(all.s, '=', all.n) != NULL))
 		*found = all;
 	return true;
 }
