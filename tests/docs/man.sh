@@ -62,6 +62,19 @@ cat "$docs"/*.[157] | grep -oE '(Xr )?cairn(-[a-z-]+)? [157]' | sed -n 's/^Xr //
 done >absent
 is "$(cat absent)" "" "every page that is referred to is there"
 
+# Every reward function and every parameter of one is in cairn-score(1).
+{
+	grep -ohE '(options|params), "[a-z_]+"' "$CAIRN_ROOT"/tools/score/*.c
+	grep -ohE '[^a-z_]param\(r, "[a-z_]+"' "$CAIRN_ROOT"/tools/score/*.c
+	sed -n '/names\[\] = {/s/.*{\(.*\)}.*/\1/p' "$CAIRN_ROOT/tools/score/rewards.c" | grep -o '"[a-z]*"'
+} | sed 's/.*"\([a-z_]*\)"/\1/' | sort -u >wanted
+[ "$(wc -l <wanted)" -ge 15 ]
+ok $? "$(wc -l <wanted) names of rewards and parameters"
+while read -r word; do
+	grep -qE "^\.(It )?(Cm|Li) $word( |\$)" "$docs/cairn-score.1" || echo "$word"
+done <wanted >absent
+is "$(cat absent)" "" "cairn-score(1): all of them"
+
 # The exit statuses of cairn(1) are those of the header.
 sed -n 's/^ \*	EX_[A-Z]* \([0-9]*\) .*/\1/p' "$CAIRN_ROOT/libcommon/die.h" | sort >wanted
 sed -n '/^\.Sh EXIT STATUS/,/^\.Sh EXAMPLES/s/^\.It \([0-9][0-9]\)$/\1/p' "$docs/cairn.1" | sort >found
