@@ -1,7 +1,6 @@
 #include "tools/score/math_parts.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -10,18 +9,6 @@ enum {
 	PAUSE = 40,             /* bytes between "answer" and its "is" or ":" */
 	FORMULAS = 8            /* from the end, that are tried */
 };
-
-static bool starts(struct math_piece p, const char *s)
-{
-	size_t n = strlen(s);
-
-	return p.n >= n && !memcmp(p.s, s, n);
-}
-
-static struct math_piece from(struct math_piece p, size_t at)
-{
-	return (struct math_piece){ p.s + at, p.n - at };
-}
 
 static struct math_piece line_of(struct math_piece p)
 {
@@ -34,7 +21,7 @@ static struct math_piece line_of(struct math_piece p)
 static size_t last_of(struct math_piece p, const char *s)
 {
 	for (size_t i = p.n; i-- > 0;)
-		if (p.s[i] == *s && starts(from(p, i), s))
+		if (p.s[i] == *s && math_starts(math_from(p, i), s))
 			return i;
 	return p.n;
 }
@@ -56,146 +43,6 @@ static bool parses(struct math_work *w, struct math_piece p)
 	return a.value && !has_text(a.value);
 }
 
-/* -- boxes ------------------------------------------------------------------------------------------------- */
-
-/* The bytes of \boxed or \fbox and the blanks behind it, or 0. */
-static size_t box_at(struct math_piece p)
-{
-	size_t n = starts(p, "\\boxed") ? 6 : starts(p, "\\fbox") ? 5 : 0;
-
-	if (!n || (n < p.n && isalpha((unsigned char)p.s[n])))
-		return 0;
-	while (n < p.n && p.s[n] == ' ')
-		n++;
-	return n;
-}
-
-static struct math_piece bare_box(struct math_piece p)
-{
-	size_t n = 0;
-
-	while (n < p.n && !isspace((unsigned char)p.s[n]) && p.s[n] != '$')
-		n++;
-	return (struct math_piece){ p.s, n };
-}
-
-struct boxes {
-	struct math_piece *p;   /* closed ones, in the order in which they end */
-	size_t *open;           /* start of the contents of what is open; odd: of a box (2 * start + 1) */
-	size_t n, cap, opened, open_cap, seen;
-};
-
-static void open_brace(struct boxes *b, size_t start, bool box)
-{
-	GROW(b->open, b->opened, b->open_cap);
-	b->open[b->opened++] = 2 * start + box;
-	b->seen += box;
-}
-
-static void close_brace(struct boxes *b, struct math_piece p, size_t at)
-{
-	size_t start;
-
-	if (!b->opened)
-		return;
-	start = b->open[--b->opened];
-	if (start % 2 == 0)
-		return;
-	GROW(b->p, b->n, b->cap);
-	b->p[b->n++] = (struct math_piece){ p.s + start / 2, at - start / 2 };
-}
-
-/* One pass: a box that never closes hides none that does. */
-static void find_boxes(struct boxes *b, struct math_piece p)
-{
-	for (size_t i = 0, n; i < p.n; i++) {
-		if (p.s[i] == '\\' && (n = box_at(from(p, i)))) {
-			i += n;
-			if (i < p.n && p.s[i] == '{') {
-				open_brace(b, i + 1, true);
-				continue;
-			}
-			GROW(b->p, b->n, b->cap);
-			b->p[b->n++] = bare_box(from(p, i < p.n ? i : p.n));
-			b->seen++;
-			i--;
-		} else if (p.s[i] == '\\') {
-			i++;
-		} else if (p.s[i] == '{') {
-			open_brace(b, i + 1, false);
-		} else if (p.s[i] == '}') {
-			close_brace(b, p, i);
-		}
-	}
-}
-
-static void boxes_release(struct boxes *b)
-{
-	free(b->p);
-	free(b->open);
-}
-
-/* The one that starts last: of nested ones, the inner. */
-static struct math_piece last_box(const struct boxes *b)
-{
-	struct math_piece last = b->p[0];
-
-	for (size_t i = 1; i < b->n; i++)
-		if (b->p[i].s > last.s)
-			last = b->p[i];
-	return last;
-}
-
-int math_last_box(struct math_piece *found, const char *s, size_t n)
-{
-	struct boxes b = { 0 };
-	int rc;
-
-	find_boxes(&b, (struct math_piece){ s, n });
-	rc = b.n ? 1 : b.seen ? -1 : 0;
-	if (rc > 0)
-		*found = last_box(&b);
-	boxes_release(&b);
-	return rc;
-}
-
-static bool boxes_differ(struct math_work *w, const struct boxes *b, struct math_piece last)
-{
-	struct math_answer one, other;
-	bool differ = false;
-
-	math_read(&one, w, last, true);
-	for (size_t i = 0; i < b->n && !differ; i++) {
-		if (b->p[i].n == last.n && !memcmp(b->p[i].s, last.s, last.n))
-			continue;
-		if (starts(math_trim(b->p[i]), "\\boxed") || starts(math_trim(b->p[i]), "\\fbox"))
-			continue;
-		math_read(&other, w, b->p[i], true);
-		differ = !math_equal(&one, &other, w->options);
-	}
-	return differ;
-}
-
-/* -1: no answer at all, for the reason *how. */
-static int by_box(struct math_piece *found, const char **how, struct math_work *w, struct math_piece p)
-{
-	struct boxes b = { 0 };
-	int rc;
-
-	find_boxes(&b, p);
-	rc = b.n ? 1 : b.seen ? -1 : 0;
-	*how = rc > 0 ? "boxed" : "the box is not closed";
-	if (rc > 0) {
-		*found = math_trim(last_box(&b));
-		if (w->options->single_answer && boxes_differ(w, &b, *found)) {
-			*how = "several boxed answers";
-			rc = -1;
-		}
-	}
-	boxes_release(&b);
-	return rc;
-}
-
 /* -- markers -------------------------------------------------------------------------------------------------- */
 
 /* #### is a heading, too: one that does not parse, with text below it, is passed over. */
@@ -207,10 +54,10 @@ static bool by_hash(struct math_piece *found, struct math_work *w, struct math_p
 		at = last_of((struct math_piece){ p.s, n }, "####");
 		if (at == n)
 			return false;
-		rest = from(p, at + 4);
+		rest = math_from(p, at + 4);
 		line = line_of(rest);
 		*found = line;
-		if (only || !math_trim(from(rest, (size_t)(line.s - rest.s) + line.n)).n || parses(w, line))
+		if (only || !math_trim(math_from(rest, (size_t)(line.s - rest.s) + line.n)).n || parses(w, line))
 			return line.n > 0;
 		n = at;
 	}
@@ -220,7 +67,7 @@ static bool by_hash(struct math_piece *found, struct math_work *w, struct math_p
 /* $...$, $$...$$, \(...\), \[...\] starting at p: the length of all, or 0. A dollar before a blank is money. */
 static size_t formula_at(struct math_piece *inner, struct math_piece p)
 {
-	const char *close = starts(p, "$$") ? "$$" : starts(p, "$") ? "$" : starts(p, "\\(") ? "\\)" : starts(p, "\\[") ? "\\]" : NULL;
+	const char *close = math_starts(p, "$$") ? "$$" : math_starts(p, "$") ? "$" : math_starts(p, "\\(") ? "\\)" : math_starts(p, "\\[") ? "\\]" : NULL;
 	size_t n = close ? strlen(close) : 0, end = n;
 
 	if (!close || end >= p.n || (n == 1 && isspace((unsigned char)p.s[1])))
@@ -228,7 +75,7 @@ static size_t formula_at(struct math_piece *inner, struct math_piece p)
 	for (; end < p.n; end++) {
 		if (n == 1 && p.s[end] == '\n')
 			return 0;
-		if (starts(from(p, end), close) && !(n == 1 && p.s[end - 1] == '\\'))
+		if (math_starts(math_from(p, end), close) && !(n == 1 && p.s[end - 1] == '\\'))
 			break;
 		if (end > MATH_ANSWER)
 			return 0;
@@ -244,7 +91,7 @@ static size_t formula_at(struct math_piece *inner, struct math_piece p)
 static bool first_formula(struct math_piece *found, struct math_piece p)
 {
 	for (size_t i = 0; i < p.n; i++) {
-		if (formula_at(found, from(p, i)))
+		if (formula_at(found, math_from(p, i)))
 			return true;
 		if (p.s[i] == '\\')
 			i++;
@@ -259,7 +106,7 @@ static bool by_formula(struct math_piece *found, struct math_work *w, struct mat
 	size_t n = 0, used;
 
 	for (size_t i = 0; i < p.n; i += used) {
-		used = formula_at(&inner, from(p, i));
+		used = formula_at(&inner, math_from(p, i));
 		if (used)
 			last[n++ % FORMULAS] = inner;
 		else
@@ -289,13 +136,13 @@ static size_t number_at(struct math_piece p)
 {
 	size_t n = digits(p), more;
 
-	while (n && n + 4 <= p.n && p.s[n] == ',' && digits(from(p, n + 1)) == 3)
+	while (n && n + 4 <= p.n && p.s[n] == ',' && digits(math_from(p, n + 1)) == 3)
 		n += 4;
-	if (n < p.n && p.s[n] == '.' && (more = digits(from(p, n + 1))))
+	if (n < p.n && p.s[n] == '.' && (more = digits(math_from(p, n + 1))))
 		n += 1 + more;
 	if (!n)
 		return 0;
-	if (n < p.n && p.s[n] == '/' && (more = digits(from(p, n + 1))))
+	if (n < p.n && p.s[n] == '/' && (more = digits(math_from(p, n + 1))))
 		n += 1 + more;
 	if (n < p.n && p.s[n] == '%')
 		n++;
@@ -317,7 +164,7 @@ static bool find_number(struct math_piece *found, struct math_piece p, bool last
 	bool any = false;
 
 	for (size_t i = 0, n; i < p.n; i += n ? n : 1) {
-		n = number_at(from(p, i));
+		n = number_at(math_from(p, i));
 		if (!n)
 			continue;
 		*found = with_sign(p, i, n);
@@ -349,7 +196,7 @@ static bool from_sentence(struct math_piece *found, struct math_work *w, struct 
 
 	p = line_of(math_trim(p));
 	while (p.n && strchr("*_", *p.s))
-		p = math_trim(from(p, 1));
+		p = math_trim(math_from(p, 1));
 	if (!p.n)
 		return false;
 	all = sentence(p);
@@ -397,11 +244,11 @@ static bool by_answer_line(struct math_piece *found, struct math_work *w, struct
 	for (size_t i = p.n, n, tries = 0; i-- > 0 && tries < FORMULAS;) {
 		if (p.n - i < 7 || tolower((unsigned char)p.s[i]) != 'a' || strncasecmp(p.s + i, "answer", 6))
 			continue;
-		n = verb_at(from(p, i + 6));
+		n = verb_at(math_from(p, i + 6));
 		if (!n)
 			continue;
 		tries++;
-		if (from_sentence(found, w, from(p, i + 6 + n)))
+		if (from_sentence(found, w, math_from(p, i + 6 + n)))
 			return true;
 	}
 	return false;
@@ -460,7 +307,7 @@ static struct math_piece last_characters(struct math_piece p, int n)
 		at--;
 		n -= ((unsigned char)p.s[at] & 0xc0) != 0x80;
 	}
-	return from(p, at);
+	return math_from(p, at);
 }
 
 /* The last match of "#### (-?[0-9.,]+)". */
@@ -472,7 +319,7 @@ static bool by_gsm8k(struct math_piece *found, struct math_piece p)
 	for (size_t i = 0; i + 5 < p.n; i++) {
 		size_t n = 5 + (p.s[i + 5] == '-'), start = n;
 
-		if (!starts(from(p, i), "#### "))
+		if (!math_starts(math_from(p, i), "#### "))
 			continue;
 		while (i + n < p.n && (isdigit((unsigned char)p.s[i + n]) || p.s[i + n] == '.' || p.s[i + n] == ','))
 			n++;
@@ -488,7 +335,7 @@ static bool by_gsm8k(struct math_piece *found, struct math_piece p)
 static bool by_any(struct math_piece *found, const char **how, struct math_work *w, struct math_piece p, struct math_piece tail)
 {
 	const struct math_options *o = w->options;
-	int box = by_box(found, how, w, p);
+	int box = math_by_box(found, how, w, p);
 
 	if (box)
 		return box > 0;
@@ -516,12 +363,12 @@ static bool by_any(struct math_piece *found, const char **how, struct math_work 
 
 static bool by_mode(struct math_piece *found, const char **how, struct math_work *w, struct math_piece p)
 {
-	struct math_piece tail = from(p, p.n > MATH_TAIL ? p.n - MATH_TAIL : 0);
+	struct math_piece tail = math_from(p, p.n > MATH_TAIL ? p.n - MATH_TAIL : 0);
 	bool ok;
 
 	switch (w->options->mode) {
 	case MATH_BOXED:
-		ok = by_box(found, how, w, p) > 0;
+		ok = math_by_box(found, how, w, p) > 0;
 		*how = ok || strcmp(*how, "boxed") ? *how : "no box";
 		return ok;
 	case MATH_HASH: ok = by_hash(found, w, p, true); *how = "####"; break;
@@ -543,7 +390,7 @@ bool math_extract(struct math_piece *found, const char **how, struct math_work *
 	if (w->options->strict_think) {
 		end = last_of(p, "</think>");
 		if (end < p.n)
-			p = from(p, end + 8);
+			p = math_from(p, end + 8);
 		if (last_of(p, "<think>") < p.n) {
 			*how = "thinking is not closed";
 			return false;

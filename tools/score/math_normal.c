@@ -17,17 +17,10 @@ static const struct { const char *from, *to; } signs[] = {
 
 static const char *const raised[] = { "⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹", "⁻" };
 
-static size_t starts(struct math_piece p, const char *s)
-{
-	size_t n = strlen(s);
-
-	return p.n >= n && !memcmp(p.s, s, n) ? n : 0;
-}
-
 static size_t raised_at(struct math_piece p, char *c)
 {
 	for (size_t i = 0; i < sizeof(raised) / sizeof(*raised); i++) {
-		size_t n = starts(p, raised[i]);
+		size_t n = math_starts(p, raised[i]);
 
 		if (n) {
 			*c = "0123456789-"[i];
@@ -67,7 +60,7 @@ static size_t put_sign(struct str *out, struct math_piece p)
 		}
 	}
 	for (size_t i = 0; i < sizeof(signs) / sizeof(*signs); i++) {
-		size_t n = starts(p, signs[i].from);
+		size_t n = math_starts(p, signs[i].from);
 
 		if (n) {
 			str_puts(out, signs[i].to);
@@ -185,7 +178,7 @@ static size_t degree_at(struct math_piece p)
 	bool brace = at < p.n && p.s[at] == '{';
 
 	at = skip_blanks(p, at + brace);
-	n = starts((struct math_piece){ p.s + at, p.n - at }, "\\circ");
+	n = math_starts((struct math_piece){ p.s + at, p.n - at }, "\\circ");
 	if (!n)
 		return 0;
 	at += n;
@@ -259,12 +252,12 @@ static size_t digits_at(const char *s, size_t n)
 /* The length of a mark of thousands with exactly three digits behind it, or 0. */
 static size_t mark_at(struct math_piece p, bool comma)
 {
-	size_t n = starts(p, "{,}");
+	size_t n = math_starts(p, "{,}");
 
 	if (!n && comma)
-		n = starts(p, ",");
+		n = math_starts(p, ",");
 	if (!n)
-		n = starts(p, " ");
+		n = math_starts(p, " ");
 	return n && digits_at(p.s + n, p.n - n) == 3 ? n : 0;
 }
 
@@ -318,6 +311,18 @@ static void plain_groups(struct str *out, struct math_piece p, bool groups, bool
 }
 
 /* -- all of it ------------------------------------------------------------------------------------------------ */
+
+size_t math_starts(struct math_piece p, const char *s)
+{
+	size_t n = strlen(s);
+
+	return p.n >= n && !memcmp(p.s, s, n) ? n : 0;
+}
+
+struct math_piece math_from(struct math_piece p, size_t at)
+{
+	return (struct math_piece){ p.s + at, p.n - at };
+}
 
 struct math_piece math_trim(struct math_piece p)
 {

@@ -5,8 +5,10 @@
  * The chapters of the math reward, in the order in which an answer passes them:
  *
  *	math_extract.c   response -> the stretch of text that is its answer
+ *	math_box.c       the boxes among them
  *	math_normal.c    text -> one plain spelling of LaTeX
  *	math_parse.c     spelling -> tree of nodes
+ *	math_list.c      ... of several numbers, with units and names
  *	math_value.c     tree -> value: exact rational, closed form, tuple, set, interval, union
  *	math_compare.c   value, value -> equal or not
  *
@@ -117,7 +119,11 @@ struct math_answer {
 
 /* False: none; *how then says why.  Else *found lies in s (which is not changed) and *how names the marker. */
 bool math_extract(struct math_piece *found, const char **how, struct math_work *w, const char *s, size_t n);
+/* The same by the last box alone.  1: found; 0: there is no box; -1: no answer, whatever else there is. */
+int math_by_box(struct math_piece *found, const char **how, struct math_work *w, struct math_piece p);
 struct math_piece math_trim(struct math_piece p);
+size_t math_starts(struct math_piece p, const char *s);   /* the length of s, or 0 */
+struct math_piece math_from(struct math_piece p, size_t at);     /* p without its first bytes */
 /* The contents of the last closed \boxed or \fbox: 1; none at all: 0; only open ones: -1. */
 int math_last_box(struct math_piece *found, const char *s, size_t n);
 
