@@ -7,10 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define ADVICE "; free some, or ask for fewer or shorter sequences at once"
+
 static void *got(void *p, size_t bytes)
 {
 	if (!p && bytes)
-		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted", bytes);
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted" ADVICE, bytes);
 	return p;
 }
 
@@ -152,10 +154,10 @@ void *big_alloc(size_t bytes, const char *what)
 	void *p;
 
 	if (__builtin_add_overflow(bytes, align - 1, &want))
-		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s", bytes, what);
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s" ADVICE, bytes, what);
 	want &= ~(align - 1);
 	if (posix_memalign(&p, align, want ? want : 64))
-		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s", bytes, what);
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s" ADVICE, bytes, what);
 	if (bytes >= HUGE_PAGE)
 		madvise(p, want, MADV_HUGEPAGE);
 	return memset(p, 0, want ? want : 64);

@@ -87,7 +87,7 @@ static void dry_run(struct job *j, enum dtype t)
 	long rows = recipe_int(j->r, "policy.sequence_packing.train_mb_tokens"), n = model_config_parameters(&j->cfg);
 	struct model small;
 	struct err e = ERR_INIT;
-	size_t acts, weights = (size_t)n * (t == DTYPE_F32 ? 4 * 6 : 2 * 3 + 4 * 4);
+	size_t acts;
 	struct json_out out = { 0 };
 
 	/* Sizes only: a model that infers holds what pass_bytes() looks at. */
@@ -96,7 +96,7 @@ static void dry_run(struct job *j, enum dtype t)
 	acts = pass_bytes(&small, rows, true, recipe_bool(j->r, "policy.dtensor_cfg.activation_checkpointing"));
 	json_begin(&out, '{');
 	json_add_int(&out, "parameters", n);
-	json_add_int(&out, "bytes_weights_and_optimizer", (long)weights);
+	json_add_int(&out, "bytes_weights_and_optimizer", model_memory(&j->cfg, t, true));
 	json_add_int(&out, "bytes_activations", (long)acts);
 	json_add_int(&out, "rows", rows);
 	json_end(&out);

@@ -150,4 +150,79 @@ for s in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do cairn inspect d$s --jsonl; done
 for e in 1 2 3; do sed -n "$((e * 10 - 9)),$((e * 10))p" order >epoch$e; sort -n epoch$e | tr '\n' ' '; done >each
 is "$(cat each)" "0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 " "each of three epochs has each prompt once"
 ! cmp -s epoch1 epoch2 && ! cmp -s epoch2 epoch3 && ! cmp -s epoch1 epoch3; ok $? "in orders of their own"
+
+# -- a write that fails --------------------------------------------------------------------------------
+set -- -c r.yaml
+find start scored -type f -exec sha256sum {} + | sort >inputs
+if [ -w /dev/full ]; then
+	( cairn train-step start scored -o full "$@" >/dev/full ) 2>err
+	is $? 74 "nobody can take the line of results"
+	has err 'standard output' "says so"
+	is "$(digests full)" "$(digests one)" "the checkpoint is there"
+else
+	skip "a full device" "no /dev/full"
+fi
+( cairn train-step start scored -o piped "$@" | : ) 2>err
+is "$(digests piped)" "$(digests one)" "a pipe that nobody reads costs no checkpoint"
+run 0 "no standard output at all" sh -c 'cairn train-step start scored -o closed -c r.yaml >&-'
+is "$(digests closed)" "$(digests one)" "neither"
+
+# Files may not grow over so many blocks of 512 bytes.
+bytes=$(du -sb one | cut -f 1) bad=0
+for blocks in 1 8 24 60 100 140; do
+	( trap '' XFSZ; ulimit -f $blocks; exec cairn train-step start scored -o x "$@" ) >out 2>err
+	got=$?
+	[ $got -eq 74 ] && [ "$(wc -l <err)" -eq 1 ] && [ ! -e x ] && [ ! -e x.tmp ] && continue
+	[ $got -eq 0 ] && [ "$(digests x)" = "$(digests one)" ] && rm -r x && continue
+	bad=1; echo "# $blocks blocks: $got: $(cat err)"; rm -rf x x.tmp
+done
+ok $bad "a write that fails: 74 in one line, and nothing stays"
+
+# A disk that is full, and one that cannot be written: a file system of our own, where we may have one.
+on_disk() { # on_disk OPTIONS COMMAND...: with a new file system at disk/, which others do not see
+	mount=$1; shift
+	unshare -m sh -c 'mount -t tmpfs -o "$1" none disk || exit 99; shift; "$@"; got=$?; ls disk >left; exit $got' sh "$mount" "$@"
+}
+mkdir disk
+if unshare -m mount -t tmpfs -o size=64k none disk 2>/dev/null; then
+	bad=0 failed=0
+	for percent in 5 20 40 60 75 85 92 97 103 130; do
+		kib=$((bytes * percent / 100 / 1024))
+		on_disk "size=${kib}k" cairn train-step start scored -o disk/x "$@" >out 2>err
+		got=$?
+		[ $got -eq 74 ] && failed=$((failed + 1)) && [ "$(wc -l <err)" -eq 1 ] && [ -z "$(cat left)" ] && continue
+		[ $got -eq 0 ] && [ "$(cat left)" = x ] && continue
+		bad=1; echo "# $kib KiB: $got: $(cat err) $(cat left)"
+	done
+	ok $bad "a disk that is full: 74 in one line, and nothing stays ($failed sizes)"
+	[ $failed -gt 4 ]; ok $? "most of them were too small"
+	run 73 "a disk that is read-only" on_disk ro cairn train-step start scored -o disk/x "$@"
+	has err 'Read-only' "says so"
+else
+	skip "full and read-only disks" "no file system may be mounted here"
+fi
+find start scored -type f -exec sha256sum {} + | sort | diff - inputs >difference; ok $? "the old checkpoint is as it was"
+
+# -- memory ------------------------------------------------------------------------------------------------
+run 69 "--memory that is too little" cairn train-step start scored -o x "$@" --memory 300000
+has err '^train-step: [0-9]+ tokens .* want [0-9]+ bytes .* gives 300000; .*train_m.*activation_checkpointing' "bytes, and what to change"
+is "$(wc -l <err)" 1 "in one line"
+run 69 "score, too" cairn score samples -o x "$@" --policy start --reference start --memory 20000
+has err 'want [0-9]+ bytes.*logprob_' "bytes, and what to change"
+run 69 "rollout, too" cairn rollout start -o x "$@" --memory 20000
+has err 'want [0-9]+ bytes.*--memory' "bytes, and what to change"
+run 0 "enough" cairn train-step start scored -o roomy "$@" --memory 2MB
+is "$(digests roomy)" "$(digests one)" "changes no bit"
+# Addresses of so many KiB; below, the libraries themselves find no room.
+set -- 300000 60000 50000 45000 40000 35000
+bad=0 refused=0
+for kib; do
+	( ulimit -v "$kib"; exec cairn train-step start --data train.jsonl -o x -c r.yaml policy.train_global_batch_size=100000000 --threads 1 ) >out 2>err
+	got=$?
+	[ $got -eq 127 ] && continue
+	[ $got -eq 69 ] && grep -q 'out of memory: [0-9]* bytes' err && [ "$(wc -l <err)" -eq 1 ] && refused=$((refused + 1)) && continue
+	bad=1; echo "# $kib KiB: $got: $(cat err)"
+done
+[ $refused -gt 0 ] && [ $bad -eq 0 ]; ok $? "memory that the system refuses: 69 and the bytes"
+gone "none of it left anything"
 tap_done

@@ -1,5 +1,6 @@
 #include "tools/shared/packed.h"
 
+#include "libcommon/opt.h"
 #include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
 
@@ -97,6 +98,28 @@ void packed_release(struct packed *p)
 	memset(p, 0, sizeof(*p));
 }
 
+long model_memory(const struct model_config *c, enum dtype t, bool training)
+{
+	long each = !training ? (long)dtype_size(t) : t == DTYPE_F32 ? 4 * 6 : 2 * 3 + 4 * 4;
+
+	return model_config_parameters(c) * each;
+}
+
+void check_memory(const struct model *m, long rows, enum packed_for what, const struct recipe *r, bool recompute)
+{
+	static const char *const key[2][2] = { { "train_micro_batch_size", "logprob_batch_size" },
+					       { "sequence_packing.train_mb_tokens", "sequence_packing.logprob_mb_tokens" } };
+	bool train = what == PACKED_TRAIN;
+	long own = model_memory(&m->table.config, m->t, m->flags & MODEL_TRAIN);
+	long acts = (long)pass_bytes(m, rows, train, recompute);
+
+	if (common.memory_bytes && own + acts > common.memory_bytes)
+		die(EX_UNAVAILABLE, "%ld tokens at once want %ld bytes beside the model's %ld, --memory gives %ld; give more, make policy.%s "
+		    "smaller or the sequences shorter%s", rows, acts, own, common.memory_bytes,
+		    key[recipe_bool(r, "policy.sequence_packing.enabled")][what == PACKED_LOGPROB],
+		    train && !recompute ? ", or set policy.dtensor_cfg.activation_checkpointing" : "");
+}
+
 /* The first token of a sequence without prompt has nothing before it. */
 static void hand_out(float *out, const float *rows, const struct sequence *s)
 {
@@ -116,6 +139,7 @@ void packed_logprobs(struct model *m, float *const *lp, float *const *entropy, c
 
 	packed_plan(&bins, q, n, r, PACKED_LOGPROB);
 	rows = packed_rows(&bins, q);
+	check_memory(m, rows, PACKED_LOGPROB, r, false);
 	p = pass_new(m, rows, false, false);
 	row = xmalloc((size_t)rows * sizeof(float));
 	ent = xmalloc((size_t)rows * sizeof(float));

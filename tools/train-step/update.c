@@ -69,6 +69,7 @@ static void want_pass(struct trainer *t, long rows, bool keep)
 		return;
 	if (t->pass)
 		pass_free(t->pass);
+	check_memory(t->m, rows, keep ? PACKED_TRAIN : PACKED_LOGPROB, t->r, keep && recompute(t->r));
 	t->pass = pass_new(t->m, rows, keep, keep && recompute(t->r));
 	t->pass_rows = rows;
 }
