@@ -213,7 +213,8 @@ static int spm_merges(struct tokenizer *t, const struct tokenizer_source *s, con
 		else
 			add_ways(&l, t, (int)id, s->scores[id]);
 	}
-	qsort(l.v, (size_t)l.n, sizeof(*l.v), by_score);
+	if (l.n)
+		qsort(l.v, (size_t)l.n, sizeof(*l.v), by_score);
 	for (long i = 0; i < l.n && !rc; i++)
 		merge_add(t, &cap, l.v[i].m.a, l.v[i].m.b, l.v[i].m.to);
 	free(l.v);

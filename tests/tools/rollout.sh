@@ -85,8 +85,10 @@ run 65 "prompt_id in some rows only" sh -c "cat ids.jsonl data.jsonl | rollout c
 
 # -- limits
 run 69 "too little memory" rollout ckpt -o none --memory 500K $data
+run 69 "too little memory by the recipe" rollout ckpt -o none cairn.memory=500K $data
 has err 'want [0-9]+ bytes beside' "says how much is wanted"
 printf '{"prompt": "%0600d"}\n{"prompt": "short"}\n' 1 >long.jsonl
+run 78 "no memory at all" rollout ckpt -o none cairn.memory=lots $data
 run 0 "a prompt that is too long is left out" rollout ckpt --prompts long.jsonl -o cut $short
 has out '"train/num_prompts": 1,.*"train/prompts_too_long": 1' "and counted"
 has err '1 prompts of more than 511 tokens are left out' "and reported"

@@ -165,6 +165,40 @@ static void check(enum dtype t, const char *name)
 	model_release(&m);
 }
 
+/* Many small memories: every sample ends, and no two sizes disagree. */
+static void check_stress(void)
+{
+	enum { MANY = 9, EACH = 3 };
+	struct model_config c = tiny_config(37, 32, 1);
+	struct gen_prompt p[MANY];
+	struct gen_how h = how();
+	struct gen_result want[MANY * EACH] = { 0 };
+	struct model m;
+	long bad = 0, runs = 0;
+
+	h.samples = EACH;
+	tiny_random(&m, &c, DTYPE_F32);
+	make_prompts(p, false, 7);
+	for (long i = PROMPTS; i < MANY; i++)
+		p[i] = (struct gen_prompt){ text[4], 7 * (i - 3) * (i - 3) % 131 + 1, (uint64_t)i, p[0].key };
+	for (long slots = 2; slots < 12; slots++)
+		for (long more = 0; more < 10; more += 1 + slots % 2) {
+			struct gen_result got[MANY * EACH] = { 0 };
+			struct gen_size size = { slots, 40 * slots, gen_least_blocks(p, MANY, &h) + more };
+
+			generate(got, &m, p, MANY, &h, &size, NULL, NULL);
+			for (long i = 0; i < MANY * EACH && runs; i++)
+				bad += !same(got + i, want + i);
+			if (runs++)
+				gen_results_release(got, MANY * EACH);
+			else
+				memcpy(want, got, sizeof(want));
+		}
+	ok(bad == 0 && runs > 70, "%ld sizes of batch and memory: %ld samples differ", runs, bad);
+	gen_results_release(want, MANY * EACH);
+	model_release(&m);
+}
+
 static void check_fit(void)
 {
 	struct gen_prompt p[PROMPTS];
@@ -184,6 +218,7 @@ int main(void)
 {
 	pool_start(2);
 	check_fit();
+	check_stress();
 	check(DTYPE_F32, "float32");
 	check(DTYPE_BF16, "bfloat16");
 	return done();

@@ -6,6 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the recipe says of the machine holds where the command line is silent. */
+static void take_machine(const struct recipe *r)
+{
+	if (!strcmp(common.device, "auto"))
+		common.device = recipe_str(r, "cairn.device");
+	if (!common.isa)
+		common.isa = recipe_str(r, "cairn.isa");
+	if (!common.threads)
+		common.threads = recipe_int(r, "cairn.threads");
+	if (common.memory || recipe_is_null(r, "cairn.memory"))
+		return;
+	common.memory = recipe_str(r, "cairn.memory");
+	common.memory_bytes = parse_bytes(common.memory);
+	if (common.memory_bytes <= 0)
+		die(EX_CONFIG, "%s: cairn.memory: found \"%s\", wanted bytes as in 4096, 512MiB or 8G", recipe_where(r, "cairn.memory"),
+		    common.memory);
+}
+
 struct recipe *start_recipe(void)
 {
 	struct recipe *r;
@@ -13,6 +31,7 @@ struct recipe *start_recipe(void)
 
 	if (recipe_load(&r, common.recipe, common.overrides.v, common.overrides.n, common.unset.v, common.unset.n, &e))
 		die_err(&e);
+	take_machine(r);
 	return r;
 }
 

@@ -13,7 +13,7 @@
 #include "libcommon/opt.h"
 #include "libcommon/recipe.h"
 
-/* From -c, key=value words and --unset; notes are said at -v. */
+/* From -c, key=value words and --unset; notes are said at -v.  cairn.{device,isa,threads,memory} fill in for absent options. */
 struct recipe *start_recipe(void);
 /* Threads, then the backend of --device and --isa. */
 const struct ops *start_ops(void);
