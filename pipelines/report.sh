@@ -39,7 +39,8 @@ curve() {
 	{
 		step = value("step")
 		for (k = 1; k <= 2; k++) {
-			if (key[k] == "" || (v = value(key[k])) == "none") continue
+			# What step 0 says of training is about the run that the model comes from.
+			if (key[k] == "" || (step == 0 && key[k] ~ /^train\//) || (v = value(key[k])) == "none") continue
 			n[k]++; at[k, n[k]] = step; y[k, n[k]] = v
 			if (!seen || v + 0 > high) high = v + 0
 			if (!seen || v + 0 < low) low = v + 0

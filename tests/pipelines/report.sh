@@ -10,6 +10,7 @@ tiny_model start
 mkdir -p run/checkpoints run/scored
 cp -r start run/checkpoints/step-000000
 cp -r start run/checkpoints/step-000003
+echo '{"train/loss": 9.5, "train/grad_norm": 70.0}' >run/checkpoints/step-000000/metrics.json
 for s in 1 2 3; do
 	echo "{\"step\": $s, \"train/grad_norm\": 2.0, \"train/loss\": -$s.5e-1}" >"run/checkpoints/step-00000$s.json"
 	mkdir "run/scored/step-00000$s"
@@ -24,6 +25,7 @@ run 0 "a run without samples" sh "$report" run
 has out '<polyline points="70\.0,162\.0 305\.0,87\.0 540\.0,12\.0 "/>' "rewards 0, 0.5, 1 are a rising line"
 has out '<polyline points="70\.0,12\.0 305\.0,87\.0 540\.0,162\.0 "/>' "losses -0.15, -0.25, -0.35, two of them of removed checkpoints, fall"
 has out '<polyline points="70\.0,87\.0 305\.0,87\.0 540\.0,87\.0 "/>' "a constant is a line in the middle"
+is "$(grep -c 'step 0' out)" 0 "training numbers of the start are another run's"
 has out '<circle cx="305\.0" cy="87\.0" r="2"><title>step 2: 0\.25</title>' "a lone value of validation is a dot"
 is "$(grep -c '<svg' out)" 4 "no picture where no step has the number: null and absent are none"
 is "$(grep -c '<table' out)" 0 "no table of samples"
