@@ -24,7 +24,7 @@ static int open_input(const char *path, struct err *e)
 		return err_errno(e, EX_NOINPUT, "%s", path);
 	if (!fstat(fd, &st) && S_ISDIR(st.st_mode)) {
 		close(fd);
-		return err_set(e, EX_NOINPUT, "%s: found a directory, wanted a file", path);
+		return err_set(e, EX_DATAERR, "%s: found a directory, wanted a file", path);
 	}
 	return fd;
 }

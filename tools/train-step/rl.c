@@ -89,6 +89,9 @@ static void check_set(const struct rl *b, const char *path, const struct checkpo
 
 		if (s->update < 0)
 			die(EX_DATAERR, "%s: sample (prompt %ld, %ld) is not scored; run cairn score first", path, s->prompt_id, s->sample_index);
+		if (s->update >= b->set.n)
+			die(EX_DATAERR, "%s: sample (prompt %ld, %ld): update %ld, there are %ld samples", path, s->prompt_id,
+			    s->sample_index, s->update, b->set.n);
 		if (known && !digest_equal(s->policy, c->weights_digest))
 			die(EX_DATAERR, "%s: sample (prompt %ld, %ld): sampled by policy %s, this checkpoint is %s", path, s->prompt_id,
 			    s->sample_index, digest_hex(found, s->policy), digest_hex(want, c->weights_digest));
