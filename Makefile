@@ -140,7 +140,7 @@ setup:                          ## install the Debian packages that building and
 check: setup                    ## run every test that this machine can run (no GPU needed)
 	@$(MAKE) --no-print-directory check-built
 check-built: $(TESTS) $(BINS) $(AIDS)
-	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/%,$(wildcard tests/*/*.sh))
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/% tests/rows/%,$(wildcard tests/*/*.sh))
 tests-built: $(TESTS) $(AIDS)
 unit: $(TESTS)                  ## only the C tests
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS)
@@ -159,6 +159,8 @@ layers:                         ## no folder includes one above or beside it
 	@! grep -rnE '#include "(tools|formats)/' kernels
 	@! grep -rnE '#include <(hdf5|H5)' --include='*.[ch]' libcommon kernels tools
 	@! grep -rnE '#include "[a-z_]+\.h"' --include='*.[ch]' libcommon formats kernels tools
+rows: $(TESTS) $(BINS) $(AIDS)  ## one line for each acceptance row: ROW name value goal ok|short
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/rows/run.sh
 bench: $(BENCHES)               ## measure the kernels here, beside the machine's peak
 	@for b in $^; do $$b; done
 docs: $(BUILD)/tests/libcommon/test_recipe_keys ## write the manual page of the recipe's keys from the table

@@ -1,0 +1,83 @@
+#!/bin/sh
+# One line for each acceptance row of the main job: `ROW name value goal ok|short`, fields between tabs.  It runs the tests and
+# reads what they measured; what cannot run here is short and says why.  Some minutes; ROWS_LONG=1 adds the rows that take longer.
+#
+# CAIRN_SMOLLM2_GGUF, CAIRN_PYTHON: as tests/oracle/smollm2.sh.  CAIRN_SHARED: where the vectors of the tokenizers are.
+# shellcheck shell=sh
+set -u
+PATH=$BIN:$PATH
+CAIRN_ROOT=$(pwd)
+export PATH CAIRN_ROOT BUILD BIN
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/cairn-rows.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+short=0
+
+row() { # row NAME VALUE GOAL STATUS
+	verdict=ok
+	[ "$4" -eq 0 ] || { verdict=short; short=$((short + 1)); }
+	printf 'ROW\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$verdict"
+}
+# tap NAME COMMAND...: runs a test; its output in $tmp/NAME, its sum in $sum, its status in $bad.
+tap() {
+	name=$1; shift
+	mkdir -p "$tmp/work"
+	TEST_TMP=$tmp/work "$@" >"$tmp/$name" 2>&1 </dev/null
+	bad=$?
+	rm -rf "$tmp/work"
+	sum=$(awk '/^ok.*# SKIP/ { s++; next } /^ok/ { p++ } /^not ok/ { f++ } END { printf "%d passed, %d failed%s", p, f, s ? ", " s " skipped" : "" }' "$tmp/$name")
+	[ "$bad" -eq 0 ] || echo "# $(grep '^not ok' "$tmp/$name" | head -n 1)"
+}
+worst() { # worst FILE PATTERN: the largest number behind `PATTERN`
+	sed -n "s/.*$2\\([0-9.e+-]*\\).*/\\1/p" "$1" | sort -g | tail -n 1
+}
+skipped() { grep -q '^ok.*# SKIP' "$tmp/$1"; }
+
+# -- parity with transformers, recorded ----------------------------------------------------------------
+tap model "$BUILD/tests/kernels/test_model"
+row "logits against transformers, float32, three families and variants" "$(worst "$tmp/model" 'logits of the first sequence: ')" 1e-5 $bad
+row "gradient of every parameter, relative" "$(worst "$tmp/model" 'gradients of all.*worst ')" 1e-4 $bad
+row "weights after one AdamW step, relative" "$(worst "$tmp/model" 'AdamW step: ')" 1e-5 $bad
+
+# -- SmolLM2 ------------------------------------------------------------------------------------------
+smollm2() {
+	if [ -z "${CAIRN_SMOLLM2_GGUF:-}" ] || [ -z "${CAIRN_PYTHON:-}" ]; then
+		why="not run: CAIRN_SMOLLM2_GGUF and CAIRN_PYTHON are not set"
+	elif [ "${ROWS_LONG:-0}" != 1 ]; then
+		why="not run: takes minutes; ROWS_LONG=1"
+	else
+		"$CAIRN_PYTHON" tests/oracle/smollm2.py "$BIN" "$BUILD" "$CAIRN_SMOLLM2_GGUF" "$tmp/smollm2" 2>/dev/null >"$tmp/smollm2.out"
+		tr '\t' '|' <"$tmp/smollm2.out" | grep -v '^#' | while IFS='|' read -r name value goal verdict; do
+			printf 'ROW\t%s\t%s\t%s\t%s\n' "$name" "$value" "$goal" "$verdict"
+		done
+		short=$((short + $(grep -c 'short$' "$tmp/smollm2.out")))
+		[ -s "$tmp/smollm2.out" ] && return
+		why="the comparison failed"
+	fi
+	row "SmolLM2 greedy, 20 prompts x 64 tokens, prompts that differ" "$why" "0, or 1 at a margin < 1e-4" 1
+	row "GGUF of SmolLM2 to HF folder: ids and logits that differ" "$why" 0 1
+}
+smollm2
+
+# -- exactness, tokenizers, files, kills ----------------------------------------------------------------
+tap exact sh tests/tools/exact.sh
+row "recorded minus recomputed log-probability, bits different" \
+	"$(sed -n 's/.* - \(.*bit[0-9]*: [0-9]* tokens\)$/\1/p; s/.* - \(float32: [0-9]* tokens\)$/\1/p' "$tmp/exact" | sort -u | tr '\n' ' '): $sum" 0 $bad
+tap tokenizer "$BUILD/tests/formats/test_tokenizer_real"
+skipped tokenizer && bad=1
+row "tokenizer: all vectors" "$sum" "all" $bad
+tap import "$BUILD/tests/tools/test_import"; a=$bad b=$sum
+tap export sh tests/tools/export.sh
+row "import then export of an HF folder: byte-identical; a changed weight shows" "$b; $sum" "all" $((a + bad))
+KILL_LONG=${ROWS_LONG:-0}
+export KILL_LONG
+tap kill sh tests/pipelines/kill.sh
+row "kill -9 of a GRPO run, rerun: $([ "$KILL_LONG" = 1 ] && echo 'every point, 50 moments' || echo 'short form')" "$sum" "the same bits" $bad
+
+# -- times ----------------------------------------------------------------------------------------------
+sh tests/rows/speed.sh "$tmp/speed.d" >"$tmp/speed" 2>"$tmp/speed.err"
+cat "$tmp/speed"
+[ -s "$tmp/speed" ] || { row "times" "tests/rows/speed.sh failed" "" 1; tail -n 3 "$tmp/speed.err"; }
+short=$((short + $(grep -c 'short$' "$tmp/speed")))
+echo "# $short rows are short"
+[ "$short" -eq 0 ]
