@@ -88,6 +88,30 @@ static int clear_leftover(struct err *e, const char *tmp, const char *beside)
 	return rc;
 }
 
+int outdir_clear(const char *dir, bool dry_run, struct err *e)
+{
+	char *tmp = xasprintf("%s.tmp", dir), *beside = xasprintf("%s.lock", tmp);
+	int fd = open(tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+	bool locked_out;
+	struct writer w;
+
+	if (fd >= 0) {
+		locked_out = flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+		rc = check_dead(e, tmp, beside, fd, locked_out) ? -1 : 1;
+		close(fd);
+		if (rc > 0 && !dry_run && clear_leftover(e, tmp, beside))
+			rc = -1;
+	} else if (errno != ENOENT) {
+		rc = cannot(e, EX_CANTCREAT, tmp);
+	} else if (writer_read(&w, AT_FDCWD, beside) && writer_is_here(&w) && !writer_is_alive(&w)) {
+		/* Killed behind the rename: the directory is whole, its lock still lies beside it. */
+		rc = dry_run || !unlink(beside) ? 1 : cannot(e, EX_CANTCREAT, beside);
+	}
+	free(tmp);
+	free(beside);
+	return rc;
+}
+
 enum { LOST = -2 };
 
 /* Makes the directory and the lock in it: its fd, -1 with errno, or LOST where another process took

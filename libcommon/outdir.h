@@ -24,6 +24,8 @@
 
 #include "libcommon/die.h"
 
+#include <stdbool.h>
+
 struct outdir {
 	char *final;            /* owned */
 	char *tmp;              /* owned; NULL when nothing is open */
@@ -37,6 +39,10 @@ int outdir_mkdir(struct outdir *o, const char *name, struct err *e) MUST_CHECK; 
 /* On failure *o stays open for outdir_abort(). */
 int outdir_commit(struct outdir *o, struct err *e) MUST_CHECK;
 void outdir_abort(struct outdir *o);    /* remove DIR.tmp; safe on zero and after commit */
+
+/* Remove DIR.tmp, and the lock beside it, of a writer known dead: 1 where there was one, 0 where there was nothing, -1 (75 or 73)
+ * where it is not known to be dead or not ours.  dry_run: only say so. */
+int outdir_clear(const char *dir, bool dry_run, struct err *e) MUST_CHECK;
 
 /* The test hook: call before every write, fsync and rename of an output. */
 void io_point(const char *what);

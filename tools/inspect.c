@@ -1,12 +1,9 @@
 /*
- * inspect - look at, verify, compare or dump what the programs read and make
+ * inspect - look at, verify, compare, explain or dump a checkpoint, samples, a run, a recipe or a model file
  */
 #include "tools/inspect/inspect.h"
 
-#include "formats/checkpoint.h"
-#include "formats/samples.h"
 #include "libcommon/file.h"
-#include "libcommon/xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,54 +13,118 @@ static struct {
 	bool json, jsonl, verify, history, diff, latest, best, worst, clean, line, step, dry_run;
 	const char *get, *explain, *tensor, *slot;
 	long show;
-} o = { .slot = "weight" };
+} o = { .show = -1 };
 
 static const struct opt table[] = {
-	OPT_FLAG(0, "json", &o.json, "as one JSON object"),
-	OPT_FLAG(0, "jsonl", &o.jsonl, "samples one a line; of a run: the metrics of each step"),
-	OPT_FLAG(0, "verify", &o.verify, "read every byte and check it"),
+	OPT_FLAG(0, "json", &o.json, "one JSON object (--history, --diff: one a line)"),
+	OPT_FLAG(0, "jsonl", &o.jsonl, "of samples: one a line; of a run: the metrics of each step"),
+	OPT_LONG(0, "show", &o.show, "N", "N samples to read: prompt, response, reward"),
+	OPT_FLAG(0, "best", &o.best, "with --show: of highest reward first; of a run: the best checkpoint"),
+	OPT_FLAG(0, "worst", &o.worst, "with --show: of lowest reward first"),
 	OPT_FLAG(0, "history", &o.history, "what made it, and what made that, as far as it is still there"),
-	OPT_STR(0, "tensor", &o.tensor, "NAME", "of a checkpoint: type, shape, boxes, statistics of one tensor"),
-	OPT_STR(0, "slot", &o.slot, "SLOT", "with --tensor: weight, master, exp_avg, exp_avg_sq"),
-	OPT_LONG(0, "show", &o.show, "N", "N samples to read; with --best or --worst by reward"),
-	OPT_FLAG(0, "diff", &o.diff, "of two checkpoints or two sets of samples: what differs; 1 if anything does"),
-	OPT_STR(0, "get", &o.get, "KEY", "of a recipe: one value, bare"),
-	OPT_STR(0, "explain", &o.explain, "KEY", "what a key of a recipe means; no PATH needed"),
+	OPT_FLAG(0, "verify", &o.verify, "read every byte and check it"),
+	OPT_STR(0, "tensor", &o.tensor, "NAME", "type, shape, boxes, statistics, first values"),
+	OPT_STR(0, "slot", &o.slot, "SLOT", "with --tensor: master, exp_avg, ...; the weight if not given"),
+	OPT_FLAG(0, "diff", &o.diff, "two checkpoints or sets of samples: what differs; status 1 if any"),
+	OPT_HEADING("Of a recipe:"),
+	OPT_STR(0, "get", &o.get, "KEY", "one value, bare; nothing for null"),
+	OPT_STR(0, "explain", &o.explain, "KEY", "what a key means; no PATH needed"),
 	OPT_HEADING("Of a run:"),
-	OPT_FLAG(0, "latest", &o.latest, "the newest complete checkpoint"),
-	OPT_FLAG(0, "best", &o.best, "the best by checkpointing.metric_name"),
-	OPT_FLAG(0, "worst", &o.worst, "with --show"),
-	OPT_FLAG(0, "step", &o.step, "with --latest or --best: only its step"),
+	OPT_FLAG(0, "latest", &o.latest, "path of the newest complete checkpoint"),
+	OPT_FLAG(0, "step", &o.step, "with --latest or --best: its step instead"),
 	OPT_FLAG(0, "line", &o.line, "the newest step in one line"),
-	OPT_FLAG(0, "clean", &o.clean, "remove the checkpoints that retention does not keep"),
+	OPT_FLAG(0, "clean", &o.clean, "remove the checkpoints that the recipe does not keep"),
 	OPT_FLAG(0, "dry-run", &o.dry_run, "with --clean: only say which"),
 	OPT_END
 };
 
 static const struct tool tool = {
-	"inspect", "look at, verify, compare or dump what the programs read and make",
+	"inspect", "look at, verify, compare, explain or dump checkpoints, samples, runs, recipes",
 	"PATH [options] [key=value ...] | --diff A B | --explain KEY", table, true
 };
 
-static bool is_run(const char *path)
-{
-	char *sub = path_join(path, "checkpoints");
-	bool yes = file_is_dir(sub);
+enum kind { RECIPE = 1, CHECKPOINT = 2, SAMPLES = 4, RUN = 8, FOREIGN = 16 };
 
-	free(sub);
-	return yes;
+static const char *kind_name(enum kind k)
+{
+	return k == RECIPE ? "a recipe" : k == CHECKPOINT ? "a checkpoint" : k == SAMPLES ? "samples" : k == RUN ? "a run" : "a model file";
+}
+
+static bool has_suffix(const char *path, const char *tail)
+{
+	size_t n = strlen(path), m = strlen(tail);
+
+	return n > m && !strcmp(path + n - m, tail);
+}
+
+static enum kind kind_of(const char *path)
+{
+	char *manifest;
+	bool made;
+
+	if (!file_exists(path))
+		die(EX_NOINPUT, "%s: no such file or directory", path);
+	if (!file_is_dir(path))
+		return is_foreign(path) ? FOREIGN : has_suffix(path, ".jsonl") ? SAMPLES : RECIPE;
+	manifest = path_join(path, "manifest.json");
+	made = file_exists(manifest);
+	free(manifest);
+	/* A manifest that is damaged beyond its kind is a checkpoint's until reading it says what is wrong. */
+	if (made)
+		return manifest_kind(path) && !strcmp(manifest_kind(path), "samples") ? SAMPLES : CHECKPOINT;
+	if (is_run(path))
+		return RUN;
+	if (is_foreign(path))
+		return FOREIGN;
+	die(EX_DATAERR, "%s: found no manifest.json, recipe.yaml, checkpoints or config.json in it, wanted a checkpoint, samples, a run "
+	    "or a Hugging Face folder", path);
+}
+
+/* Which options say something about what. */
+static void check_options(const char *path, enum kind k)
+{
+	const struct { bool given; const char *name; int good; } use[] = {
+		{ o.jsonl, "--jsonl", SAMPLES | RUN },
+		{ o.show >= 0, "--show", SAMPLES },
+		{ o.best, "--best", o.show >= 0 ? SAMPLES : RUN },
+		{ o.worst, "--worst", o.show >= 0 ? SAMPLES : 0 },
+		{ o.history, "--history", CHECKPOINT | SAMPLES },
+		{ o.verify, "--verify", CHECKPOINT | SAMPLES },
+		{ o.tensor, "--tensor", CHECKPOINT },
+		{ o.slot, "--slot", o.tensor ? CHECKPOINT : 0 },
+		{ o.get, "--get", RECIPE },
+		{ o.latest, "--latest", RUN },
+		{ o.step, "--step", o.latest || o.best ? RUN : 0 },
+		{ o.line, "--line", RUN },
+		{ o.clean, "--clean", RUN },
+		{ o.dry_run, "--dry-run", o.clean ? RUN : 0 },
+		{ common.overrides.n > 0, "key=value", RECIPE | RUN },
+		{ common.unset.n > 0, "--unset", RECIPE | RUN },
+		{ common.recipe, "-c", 0 },
+	};
+	int verbs = o.jsonl + (o.show >= 0) + o.history + o.verify + !!o.tensor + !!o.get + o.latest + (o.best && o.show < 0) + o.line + o.clean;
+
+	for (size_t i = 0; i < sizeof(use) / sizeof(*use); i++)
+		if (use[i].given && !(use[i].good & k))
+			die(EX_USAGE, "%s: %s has no meaning here%s%s", path, use[i].name, use[i].good ? ": found " : "",
+			    use[i].good ? kind_name(k) : "");
+	if (verbs > 1)
+		die(EX_USAGE, "%s: found %d things to do, wanted one", path, verbs);
+	if (o.best && o.worst)
+		die(EX_USAGE, "%s: found --best and --worst, wanted one of them", path);
 }
 
 static void print_step(const struct run *u, long step)
 {
-	char *path = run_path(u, "checkpoints", step < 0 ? 0 : step);
+	char *path;
 
 	if (step < 0)
 		die(1, "%s: no checkpoint%s", u->dir, o.best ? " has the metric" : "");
+	path = run_path(u, "checkpoints", step);
 	if (o.step)
 		printf("%ld\n", step);
 	else
-		puts(path);
+		print_raw(path, strlen(path));
 	free(path);
 }
 
@@ -73,112 +134,76 @@ static void show_run(const char *path)
 
 	run_open(&u, path);
 	if (o.latest)
-		print_step(&u, u.n ? u.step[u.n - 1] : -1);
+		print_step(&u, u.kept.n ? u.kept.v[u.kept.n - 1] : -1);
 	else if (o.best)
 		print_step(&u, run_best(&u));
 	else if (o.clean)
 		run_clean(&u, o.dry_run);
 	else if (o.line)
 		run_print_line(&u);
-	else if (o.jsonl || o.json)
+	else if (o.jsonl)
 		run_print_jsonl(&u);
 	else
-		run_print_table(&u);
+		run_print(&u, o.json);
 	run_release(&u);
 }
 
-static void verify(const char *path, const char *kind)
+static void show(const char *path, enum kind k)
 {
-	struct checkpoint c;
-	struct err e = ERR_INIT;
-
-	if (!strcmp(kind, "samples")) {
-		if (samples_verify(path, true, &e))
-			die_err(&e);
-	} else if (checkpoint_open(&c, path, &e) || checkpoint_verify(&c, true, &e)) {
-		die_err(&e);
-	} else {
-		checkpoint_close(&c);
-	}
-	printf("%s: every byte is as its manifest says\n", path);
-}
-
-static void print_samples_jsonl(const char *path)
-{
-	struct samples s = { 0 };
-	struct err e = ERR_INIT;
-
-	if (samples_read(&s, path, &e) || samples_write_jsonl("-", &s, &e))
-		die_err(&e);
-	samples_release(&s);
-}
-
-static void explain(void)
-{
-	struct str text = { 0 };
-	struct err e = ERR_INIT;
-
-	if (recipe_explain(&text, o.explain, &e))
-		die_err(&e);
-	fputs(text.s, stdout);
-}
-
-static int diff(const char *a, const char *b)
-{
-	const char *ka = manifest_kind(a), *kb = manifest_kind(b);
-
-	if (!ka || !kb || strcmp(ka, kb))
-		die(EX_DATAERR, "%s and %s: wanted two checkpoints or two sets of samples", a, b);
-	return strcmp(ka, "samples") ? diff_checkpoints(a, b) : diff_samples(a, b);
-}
-
-static void show_made(const char *path, const char *kind)
-{
-	bool samples = !strcmp(kind, "samples");
-
-	if (o.verify)
-		verify(path, kind);
-	else if (o.history)
-		print_history(path);
-	else if (o.tensor && !samples)
-		print_tensor(path, o.tensor, o.slot, o.json);
-	else if (o.show && samples)
-		show_samples(path, o.show, o.best, o.worst);
-	else if (o.jsonl && samples)
+	if (k == RUN)
+		show_run(path);
+	else if (k == RECIPE)
+		print_recipe(path, o.get, o.json);
+	else if (k == FOREIGN)
+		print_foreign(path, o.json);
+	else if (o.verify && file_is_dir(path))
+		verify_files(path, k == SAMPLES ? "samples" : "model", o.json);
+	else if (o.history && file_is_dir(path))
+		print_history(path, o.json);
+	else if (o.verify || o.history)
+		die(EX_USAGE, "%s: JSON lines have neither checksums nor a history", path);
+	else if (o.tensor)
+		print_tensor(path, o.tensor, o.slot ? o.slot : "weight", o.json);
+	else if (o.show >= 0)
+		show_samples(path, o.show, o.best ? SHOW_BEST : o.worst ? SHOW_WORST : SHOW_FIRST);
+	else if (o.jsonl)
 		print_samples_jsonl(path);
-	else if (samples)
+	else if (k == SAMPLES)
 		print_samples(path, o.json);
 	else
 		print_checkpoint(path, o.json);
 }
 
+static int diff(const char *a, const char *b)
+{
+	enum kind k = kind_of(a), l = kind_of(b);
+
+	if (k != l || !(k & (CHECKPOINT | SAMPLES)))
+		die(EX_USAGE, "--diff: found %s (%s) and %s (%s), wanted two checkpoints or two sets of samples", a, kind_name(k), b,
+		    kind_name(l));
+	return k == SAMPLES ? diff_samples(a, b, o.json) : diff_checkpoints(a, b, o.json);
+}
+
 int main(int argc, char **argv)
 {
-	const char *args[2] = { NULL }, *kind;
+	const char *args[2] = { NULL };
+	enum kind k;
+	int n;
 
 	tool_init(argv[0]);
-	int n = opt_parse(&tool, argc, argv, args, 0, 2);
-	if (o.explain) {
-		explain();
+	n = opt_parse(&tool, argc, argv, args, 0, 2);
+	if (o.explain && !n) {
+		explain_key(o.explain);
 		return tool_exit(EX_OK);
 	}
-	if (!n)
-		die(EX_USAGE, "PATH is missing: what to look at");
-	for (int i = 0; i < n; i++)
-		if (!file_exists(args[i]))
-			die(EX_NOINPUT, "%s: no such file or directory", args[i]);
+	if (!n || o.explain)
+		die(EX_USAGE, n ? "--explain takes no PATH" : "PATH is missing: what to look at");
 	if (o.diff != (n == 2))
-		die(EX_USAGE, "--diff wants two paths, everything else one");
+		die(EX_USAGE, "%s", o.diff ? "--diff wants two paths" : "two paths only make sense with --diff");
 	if (o.diff)
 		return tool_exit(diff(args[0], args[1]));
-	kind = file_is_dir(args[0]) ? manifest_kind(args[0]) : NULL;
-	if (!file_is_dir(args[0]))
-		print_recipe(args[0], o.get, o.json);
-	else if (kind)
-		show_made(args[0], kind);
-	else if (is_run(args[0]))
-		show_run(args[0]);
-	else
-		die(EX_DATAERR, "%s: neither a manifest.json nor a folder `checkpoints`, wanted a checkpoint, samples or a run", args[0]);
+	k = kind_of(args[0]);
+	check_options(args[0], k);
+	show(args[0], k);
 	return tool_exit(EX_OK);
 }

@@ -1,265 +1,170 @@
 #include "tools/inspect/inspect.h"
 
-#include "libcommon/file.h"
-#include "libcommon/outdir.h"
 #include "libcommon/xalloc.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+enum { TABLE_ROWS = 20 };
+
+/* What a reader looks at first; the first key that a step has. */
+static const struct column { const char *shown, *key[3]; } columns[] = {
+	{ "reward", { "train/reward" } },
+	{ "loss", { "train/loss" } },
+	{ "grad_norm", { "train/grad_norm" } },
+	{ "lr", { "train/lr" } },
+	{ "length", { "train/generation_lengths", "train/mean_gen_tokens_per_sample" } },
+	{ "accuracy", { "validation/accuracy" } },
+	{ "val_length", { "validation/avg_length" } },
+	{ "val_loss", { "validation/val_loss" } },
+};
+enum { COLUMNS = sizeof(columns) / sizeof(*columns) };
+
+static void step_metrics(struct json_doc *d, const struct run *u, long step)
+{
+	struct json_out o = { 0 };
+	struct err e = ERR_INIT;
+
+	run_put_metrics(&o, u, step);
+	if (json_parse(d, o.s.s, o.s.len, "metrics", 1, &e))
+		die_err(&e);
+	json_out_release(&o);
+}
+
+/* The number as it was written, or NULL. */
+static const char *column_text(const struct json_doc *d, const struct column *c)
+{
+	for (int k = 0; k < 3 && c->key[k]; k++) {
+		const struct json *v = json_get(&d->root, c->key[k]);
+
+		if (json_is(v, JSON_NUMBER))
+			return v->text;
+	}
+	return NULL;
+}
+
+/* Without a metric to go by the newest is the best. */
 long run_best(const struct run *u)
 {
 	bool higher = !u->recipe || recipe_bool(u->recipe, "checkpointing.higher_is_better");
+	bool newest = u->recipe && recipe_is_null(u->recipe, "checkpointing.metric_name");
 	double top = NAN;
 	long best = -1;
 
-	for (long i = 0; i < u->n; i++) {
-		double v = run_metric(u, u->step[i]);
+	if (newest)
+		return u->kept.n ? u->kept.v[u->kept.n - 1] : -1;
+	for (long i = 0; i < u->kept.n; i++) {
+		double v = run_metric(u, u->kept.v[i]);
 
 		if (isnan(v) || (best >= 0 && (higher ? v < top : v > top)))
 			continue;
-		best = u->step[i];
+		best = u->kept.v[i];
 		top = v;
 	}
 	return best;
 }
 
-static char *metrics_line(const struct run *u, long step)
-{
-	struct json_out o = { 0 };
-
-	json_begin(&o, '{');
-	json_add_int(&o, "step", step);
-	run_put_metrics(&o, u, step);
-	json_end(&o);
-	return str_detach(&o.s);
-}
-
-/* Steps that have left anything, not only a checkpoint that is still kept. */
-static long last_step(const struct run *u)
-{
-	return u->n ? u->step[u->n - 1] : 0;
-}
-
-static bool has_anything(const struct run *u, long step)
-{
-	static const char *const parts[] = { "samples", "scored", "checkpoints", "validation" };
-	bool found = false;
-
-	for (int p = 0; p < 4; p++) {
-		char *dir = run_path(u, parts[p], step), *json = xasprintf("%s.json", dir);
-
-		found |= file_exists(dir) || file_exists(json);
-		free(dir);
-		free(json);
-	}
-	return found;
-}
-
 void run_print_jsonl(const struct run *u)
 {
-	for (long s = 0; s <= last_step(u); s++)
-		if (has_anything(u, s)) {
-			char *line = metrics_line(u, s);
+	for (long i = 0; i < u->all.n; i++) {
+		struct json_out o = { 0 };
 
-			puts(line);
-			free(line);
-		}
+		run_put_metrics(&o, u, u->all.v[i]);
+		print_facts(&o, true);
+	}
 }
 
-static double number(const struct json_doc *d, const char *key)
-{
-	const struct json *v = json_get(&d->root, key);
-
-	return json_is(v, JSON_NUMBER) ? strtod(v->text, NULL) : NAN;
-}
-
-static const struct { const char *key, *shown; } columns[] = {
-	{ "train/reward", "reward" }, { "train/loss", "loss" }, { "train/grad_norm", "grad_norm" }, { "train/lr", "lr" },
-	{ "train/generation_lengths", "length" }, { "validation/accuracy", "val accuracy" }, { "validation/val_loss", "val loss" },
-};
-enum { COLUMNS = sizeof(columns) / sizeof(*columns) };
-
+/* Of the newest checkpoint: samples of a step that is not trained yet are no news. */
 void run_print_line(const struct run *u)
 {
-	char *line = metrics_line(u, last_step(u));
+	const struct steps *s = u->kept.n ? &u->kept : &u->all;
 	struct json_doc d;
-	struct err e = ERR_INIT;
 
-	if (json_parse(&d, line, strlen(line), "metrics", 1, &e))
-		die_err(&e);
-	printf("step %ld", last_step(u));
+	if (!s->n)
+		die(1, "%s: no step yet", u->dir);
+	step_metrics(&d, u, s->v[s->n - 1]);
+	printf("step %ld", s->v[s->n - 1]);
 	for (int i = 0; i < COLUMNS; i++)
-		if (!isnan(number(&d, columns[i].key)))
-			printf("  %s %.4g", columns[i].shown, number(&d, columns[i].key));
+		if (column_text(&d, columns + i))
+			printf("  %s %s", columns[i].shown, column_text(&d, columns + i));
 	putchar('\n');
 	json_release(&d);
-	free(line);
 }
 
-void run_print_table(const struct run *u)
+static void print_table(const struct run *u)
 {
-	long last = last_step(u), first = last > 20 ? last - 20 : 0;
+	long n = u->all.n < TABLE_ROWS ? u->all.n : TABLE_ROWS, *step = u->all.v + u->all.n - n;
+	struct json_doc *d = xcalloc((size_t)n + 1, sizeof(*d));
+	int wide[COLUMNS] = { 0 };
 
-	printf("%s: %ld checkpoints kept, the newest of step %ld\n%8s", u->dir, u->n, last, "step");
-	for (int i = 0; i < COLUMNS; i++)
-		printf(" %13s", columns[i].shown);
+	for (long i = 0; i < n; i++) {
+		step_metrics(&d[i], u, step[i]);
+		for (int c = 0; c < COLUMNS; c++) {
+			const char *t = column_text(&d[i], columns + c);
+
+			if (t && (int)strlen(t) > wide[c])
+				wide[c] = (int)strlen(t);
+		}
+	}
+	printf("%8s", "step");
+	for (int c = 0; c < COLUMNS; c++) {
+		if (wide[c] && wide[c] < (int)strlen(columns[c].shown))
+			wide[c] = (int)strlen(columns[c].shown);
+		if (wide[c])
+			printf("  %*s", wide[c], columns[c].shown);
+	}
 	putchar('\n');
-	for (long s = first; s <= last; s++) {
-		char *line = metrics_line(u, s);
-		struct json_doc d;
-		struct err e = ERR_INIT;
+	for (long i = 0; i < n; i++) {
+		printf("%8ld", step[i]);
+		for (int c = 0; c < COLUMNS; c++) {
+			const char *t = column_text(&d[i], columns + c);
 
-		if (json_parse(&d, line, strlen(line), "metrics", 1, &e))
-			die_err(&e);
-		if (d.root.n > 1) {
-			printf("%8ld", s);
-			for (int i = 0; i < COLUMNS; i++)
-				if (isnan(number(&d, columns[i].key)))
-					printf(" %13s", "");
-				else
-					printf(" %13.6g", number(&d, columns[i].key));
-			putchar('\n');
+			if (wide[c])
+				printf("  %*s", wide[c], t ? t : "");
 		}
-		json_release(&d);
-		free(line);
+		putchar('\n');
+		json_release(&d[i]);
 	}
+	free(d);
 }
 
-/* -- retention --------------------------------------------------------------------------------------------------- */
-
-struct rank { long step; double metric; };
-
-static int worse_last(const void *a, const void *b)
+static void put_step(struct json_out *o, const char *key, long step)
 {
-	const struct rank *x = a, *y = b;
-
-	if (isnan(x->metric) != isnan(y->metric))
-		return isnan(x->metric) ? 1 : -1;
-	if (x->metric != y->metric && !isnan(x->metric))
-		return x->metric > y->metric ? -1 : 1;
-	return x->step > y->step ? -1 : 1; /* ties, and steps without a metric: the newer first */
+	json_key(o, key);
+	if (step < 0)
+		json_put_null(o);
+	else
+		json_put_int(o, step);
 }
 
-/* step 0 (the reference), the newest, and of the multiples of save_period the keep_top_k best. */
-static bool *kept_steps(const struct run *u)
+void run_print(const struct run *u, bool json)
 {
-	long period = u->recipe ? recipe_int(u->recipe, "checkpointing.save_period") : 1, m = 0;
-	bool all = !u->recipe || recipe_is_null(u->recipe, "checkpointing.keep_top_k");
-	bool higher = !u->recipe || recipe_bool(u->recipe, "checkpointing.higher_is_better");
-	struct rank *r = xmalloc(((size_t)u->n + 1) * sizeof(*r));
-	bool *keep = xcalloc((size_t)u->n + 1, sizeof(bool));
-	long most = all ? u->n : recipe_int(u->recipe, "checkpointing.keep_top_k");
-
-	for (long i = 0; i < u->n; i++) {
-		keep[i] = !u->step[i] || i == u->n - 1;
-		if (u->step[i] && u->step[i] % period == 0)
-			r[m++] = (struct rank){ u->step[i], run_metric(u, u->step[i]) * (higher ? 1 : -1) };
-	}
-	qsort(r, (size_t)m, sizeof(*r), worse_last);
-	for (long k = 0; k < m && k < most; k++)
-		for (long i = 0; i < u->n; i++)
-			keep[i] |= u->step[i] == r[k].step;
-	free(r);
-	return keep;
-}
-
-/* Plain files and one level of folders; a link is removed, never followed. */
-static void remove_dir(const char *dir)
-{
-	DIR *d = opendir(dir);
-	struct dirent *f;
-
-	while (d && (f = readdir(d))) {
-		char *path;
-
-		if (!strcmp(f->d_name, ".") || !strcmp(f->d_name, ".."))
-			continue;
-		path = path_join(dir, f->d_name);
-		io_point("remove");
-		if (unlink(path) && (errno == EISDIR || errno == EPERM))
-			remove_dir(path);
-		free(path);
-	}
-	if (d)
-		closedir(d);
-	if (rmdir(dir))
-		die(EX_IOERR, "%s: cannot remove: %s", dir, strerror(errno));
-}
-
-/*
- * A checkpoint under its name with .old, so that a removal that is killed leaves no half one under its name.  Its metrics
- * stay, as step-N.json: the curve of a run does not depend on what is kept.
- */
-static void remove_old(const char *old)
-{
-	char *metrics = path_join(old, "metrics.json"), *kept = xasprintf("%.*s.json", (int)strlen(old) - 4, old);
-
-	if (file_exists(metrics)) {
-		io_point("rename");
-		if (rename(metrics, kept))
-			die(EX_IOERR, "%s: cannot rename: %s", metrics, strerror(errno));
-	}
-	remove_dir(old);
-	free(metrics);
-	free(kept);
-}
-
-/* What a removal that was killed has left. */
-static void remove_leftovers(const struct run *u)
-{
-	char *sub = path_join(u->dir, "checkpoints");
-	DIR *d = opendir(sub);
-	struct dirent *f;
-
-	while (d && (f = readdir(d))) {
-		size_t n = strlen(f->d_name);
-		char *path = path_join(sub, f->d_name);
-
-		if (n > 9 && !strncmp(f->d_name, "step-", 5) && !strcmp(f->d_name + n - 4, ".old"))
-			remove_old(path);
-		free(path);
-	}
-	if (d)
-		closedir(d);
-	free(sub);
-}
-
-void run_clean(const struct run *u, bool dry_run)
-{
-	bool *keep = kept_steps(u);
 	struct json_out o = { 0 };
+	long from = u->all.n > TABLE_ROWS ? u->all.n - TABLE_ROWS : 0;
 
-	if (!dry_run)
-		remove_leftovers(u);
 	json_begin(&o, '{');
-	json_key(&o, "removed");
+	json_add_str(&o, "kind", "run");
+	json_add_str(&o, "path", u->dir);
+	json_add_int(&o, "steps", u->all.n);
+	put_step(&o, "latest", u->kept.n ? u->kept.v[u->kept.n - 1] : -1);
+	put_step(&o, "best", run_best(u));
+	json_add_str(&o, "metric", u->recipe ? recipe_str(u->recipe, "checkpointing.metric_name") : NULL);
+	json_key(&o, "checkpoints");
 	json_begin(&o, '[');
-	for (long i = 0; i < u->n; i++) {
-		char *dir, *old;
-
-		if (keep[i])
-			continue;
-		dir = run_path(u, "checkpoints", u->step[i]);
-		old = xasprintf("%s.old", dir);
-		json_put_str(&o, dir);
-		if (!dry_run) {
-			io_point("rename");
-			if (rename(dir, old))
-				die(EX_IOERR, "%s: cannot rename: %s", dir, strerror(errno));
-			remove_old(old);
-		}
-		free(dir);
-		free(old);
+	for (long i = 0; i < u->kept.n; i++)
+		json_put_int(&o, u->kept.v[i]);
+	json_end(&o);
+	if (json) {
+		json_key(&o, "last");
+		json_begin(&o, '[');
+		for (long i = from; i < u->all.n; i++)
+			run_put_metrics(&o, u, u->all.v[i]);
+		json_end(&o);
 	}
 	json_end(&o);
-	json_end(&o);
-	puts(o.s.s);
-	json_out_release(&o);
-	free(keep);
+	print_facts(&o, json);
+	if (!json && u->all.n)
+		print_table(u);
 }

@@ -1,6 +1,7 @@
 #include "tools/inspect/inspect.h"
 
-#include "formats/samples.h"
+#include "formats/tokenizer.h"
+#include "libcommon/file.h"
 #include "libcommon/xalloc.h"
 
 #include <math.h>
@@ -8,97 +9,150 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int order_sign;  /* 1: worst first, -1: best first, 0: as they come */
-
-static int by_reward(const void *a, const void *b)
+static bool is_scored(const struct sample *s)
 {
-	const struct sample *x = *(const struct sample *const *)a, *y = *(const struct sample *const *)b;
-	double p = x->has_reward && x->reward_valid ? x->reward : -INFINITY, q = y->has_reward && y->reward_valid ? y->reward : -INFINITY;
+	return s->has_reward && s->reward_valid && !isnan(s->reward);
+}
 
-	if (order_sign && p != q)
-		return (p < q ? -1 : 1) * order_sign;
+/* Samples without a reward are neither best nor worst: they come last. */
+static int compare(const struct sample *x, const struct sample *y, int sign)
+{
+	if (is_scored(x) != is_scored(y))
+		return is_scored(x) ? -1 : 1;
+	if (is_scored(x) && x->reward != y->reward)
+		return (x->reward < y->reward ? -1 : 1) * sign;
 	return x < y ? -1 : x > y;
 }
 
-/* Line breaks stay, other control bytes are spelt out. */
-static void print_text(const char *s, size_t n)
+static int worst_first(const void *a, const void *b)
 {
-	for (size_t i = 0; i < n; i++)
-		if (((unsigned char)s[i] < 0x20 && s[i] != '\n') || s[i] == 0x7f)
-			printf("\\x%02x", (unsigned char)s[i]);
-		else
-			putchar(s[i]);
-	putchar('\n');
+	return compare(*(const struct sample *const *)a, *(const struct sample *const *)b, 1);
 }
 
-static void print_row(const struct sample *s)
+static int best_first(const void *a, const void *b)
+{
+	return compare(*(const struct sample *const *)a, *(const struct sample *const *)b, -1);
+}
+
+static struct tokenizer *tokenizer_of(const char *dir, struct digest digest)
+{
+	struct tokenizer *t = NULL;
+	struct checkpoint c;
+	struct blob b = { 0 };
+	struct err e = ERR_INIT;
+
+	if (checkpoint_open(&c, dir, &e))
+		return NULL;
+	if (c.has_tokenizer && digest_equal(c.tokenizer_digest, digest) && !checkpoint_read_tokenizer(&b, &c, &e))
+		for (int i = 0; i < b.n; i++)
+			if (!strcmp(b.part[i].name, "tokenizer") && tokenizer_unpack(&t, b.part[i].data, b.part[i].bytes, dir, &e))
+				t = NULL;
+	blob_release(&b);
+	checkpoint_close(&c);
+	return t;
+}
+
+/* Of the checkpoint that sampled, while it is still there; scored samples name it through the samples that they were made of. */
+static struct tokenizer *find_tokenizer(const char *dir, const struct samples *s)
 {
 	struct json_doc d;
 	struct err e = ERR_INIT;
+	struct tokenizer *t = NULL;
+	char *found, *set;
 
-	if (!s->row || json_parse(&d, s->row, s->row_bytes, "row", 1, &e))
-		return;
-	for (size_t i = 0; json_is(&d.root, JSON_OBJECT) && i < d.root.n; i++)
-		if (json_is(&d.root.member[i].value, JSON_STRING)) {
-			printf("%s: ", d.root.member[i].key);
-			print_text(d.root.member[i].value.text, d.root.member[i].value.n);
-		}
+	if (!file_is_dir(dir) || manifest_read(&d, dir, "samples", &e))
+		return NULL;
+	found = history_find(dir, json_path(&d.root, "history.entry"), "checkpoint");
+	if (!found)
+		found = history_find(dir, json_path(&d.root, "history.entry"), "policy");
+	set = history_find(dir, json_path(&d.root, "history.entry"), "samples");
 	json_release(&d);
+	if (!found && set && !manifest_read(&d, set, "samples", &e)) {
+		found = history_find(set, json_path(&d.root, "history.entry"), "checkpoint");
+		json_release(&d);
+	}
+	if (found && s->n)
+		t = tokenizer_of(found, s->s[0].tokenizer_digest);
+	free(found);
+	free(set);
+	return t;
 }
 
-void show_samples(const char *dir, long n, bool best, bool worst)
+static void print_part(const char *what, const char *s, size_t n)
+{
+	printf("%s: ", what);
+	print_safe(s, n);
+	if (!n || s[n - 1] != '\n')
+		putchar('\n');
+}
+
+/* The prompt as the model saw it, else the row that it was made of. */
+static void print_prompt(const struct sample *s, const struct tokenizer *t)
+{
+	struct str text = { 0 };
+
+	if (t && !tokenizer_decode(t, s->token_ids, s->prompt_length, false, &text) && text.len)
+		print_part("prompt", text.s, text.len);
+	else if (s->row)
+		print_part("row", s->row, s->row_bytes);
+	else
+		printf("prompt: %ld tokens\n", s->prompt_length);
+	str_release(&text);
+}
+
+static void print_rewards(const struct samples *set, const struct sample *s)
+{
+	char buf[32];
+
+	if (is_scored(s))
+		printf(", reward %s", real_repr(buf, s->reward));
+	else if (s->has_reward)
+		printf(", unscored");
+	if (!s->rewards || set->reward_names < 2)
+		return;
+	printf(" (");
+	for (int k = 0; k < set->reward_names; k++) {
+		printf("%s", k ? ", " : "");
+		print_safe(set->reward_name[k], strlen(set->reward_name[k]));
+		printf(" %s", isnan(s->rewards[k]) ? "unscored" : real_repr(buf, s->rewards[k]));
+	}
+	putchar(')');
+}
+
+static void print_sample(const struct samples *set, const struct sample *s, const struct tokenizer *t)
+{
+	const char *finish = finish_name(s->finish_reason);
+
+	printf("-- prompt %ld, visit %ld, sample %ld", s->prompt_id, s->visit, s->sample_index);
+	print_rewards(set, s);
+	printf(", %s after %ld tokens%s\n", finish ? finish : "ended", s->length - s->prompt_length, s->truncated ? ", truncated" : "");
+	print_prompt(s, t);
+	if (s->text)
+		print_part("response", s->text, s->text_bytes);
+	if (s->extracted)
+		print_part("extracted", s->extracted, s->extracted_bytes);
+	if (s->reason && s->reason_bytes)
+		print_part("reason", s->reason, s->reason_bytes);
+}
+
+void show_samples(const char *path, long n, enum show_order order)
 {
 	struct samples s = { 0 };
+	struct tokenizer *t;
 	struct err e = ERR_INIT;
 	const struct sample **p;
 
-	if (samples_read(&s, dir, &e))
+	if (samples_read_any(&s, path, &e))
 		die_err(&e);
+	t = find_tokenizer(path, &s);
 	p = xmalloc(((size_t)s.n + 1) * sizeof(*p));
 	for (long i = 0; i < s.n; i++)
 		p[i] = s.s + i;
-	order_sign = best ? -1 : worst ? 1 : 0;
-	qsort(p, (size_t)s.n, sizeof(*p), by_reward);
-	for (long i = 0; i < s.n && i < n; i++) {
-		printf("-- prompt %ld, sample %ld", p[i]->prompt_id, p[i]->sample_index);
-		if (p[i]->has_reward && p[i]->reward_valid)
-			printf(", reward %.9g", p[i]->reward);
-		else if (p[i]->has_reward)
-			printf(", unscored");
-		if (finish_name(p[i]->finish_reason))
-			printf(", %s after %ld tokens", finish_name(p[i]->finish_reason), p[i]->length - p[i]->prompt_length);
-		putchar('\n');
-		print_row(p[i]);
-		printf("response: ");
-		print_text(p[i]->text ? p[i]->text : "", p[i]->text_bytes);
-	}
+	if (order != SHOW_FIRST)
+		qsort(p, (size_t)s.n, sizeof(*p), order == SHOW_BEST ? best_first : worst_first);
+	for (long i = 0; i < s.n && i < n && !ferror(stdout); i++)
+		print_sample(&s, p[i], t);
 	free(p);
+	tokenizer_free(t);
 	samples_release(&s);
-}
-
-int diff_samples(const char *one, const char *two)
-{
-	struct samples a = { 0 }, b = { 0 };
-	struct err e = ERR_INIT;
-	long differ = 0;
-
-	if (samples_read(&a, one, &e) || samples_read(&b, two, &e))
-		die_err(&e);
-	for (long i = 0; i < a.n && i < b.n; i++) {
-		struct str x = { 0 }, y = { 0 };
-
-		samples_put_jsonl(&x, &a, i);
-		samples_put_jsonl(&y, &b, i);
-		if (x.len != y.len || memcmp(x.s, y.s, x.len)) {
-			if (differ++ < 10)
-				printf("sample %ld (prompt %ld, %ld) differs\n", i, a.s[i].prompt_id, a.s[i].sample_index);
-		}
-		str_release(&x);
-		str_release(&y);
-	}
-	differ += labs(a.n - b.n);
-	printf("%ld samples differ; %ld and %ld in all\n", differ, a.n, b.n);
-	samples_release(&a);
-	samples_release(&b);
-	return differ != 0;
 }
