@@ -25,7 +25,7 @@ has out '"min": 1.0, "max": 1.0' "its statistics"
 run 65 "--tensor of none" cairn inspect ck --tensor model.none
 run 0 "--diff with itself" cairn inspect --diff ck ck
 run 1 "--diff with another" cairn inspect --diff ck other
-has out "model.embed_tokens.weight .weight.: " "names what differs"
+has out "^tensor +model.embed_tokens.weight$" "names what differs"
 run 0 "--history" cairn inspect ck --history
 has out "import-weights" "names the program"
 run 66 "nothing there" cairn inspect nowhere

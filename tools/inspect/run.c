@@ -16,9 +16,9 @@ static const struct column { const char *shown, *key[3]; } columns[] = {
 	{ "grad_norm", { "train/grad_norm" } },
 	{ "lr", { "train/lr" } },
 	{ "length", { "train/generation_lengths", "train/mean_gen_tokens_per_sample" } },
-	{ "accuracy", { "validation/accuracy" } },
-	{ "val_length", { "validation/avg_length" } },
-	{ "val_loss", { "validation/val_loss" } },
+	{ "val accuracy", { "validation/accuracy" } },
+	{ "val length", { "validation/avg_length" } },
+	{ "val loss", { "validation/val_loss" } },
 };
 enum { COLUMNS = sizeof(columns) / sizeof(*columns) };
 
