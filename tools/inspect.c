@@ -1,5 +1,5 @@
 /*
- * inspect - look at, verify, compare, explain or dump a checkpoint, samples, a run, a recipe or a model file
+ * inspect - look at, verify, compare or dump what the programs read and make
  */
 #include "tools/inspect/inspect.h"
 
@@ -39,7 +39,7 @@ static const struct opt table[] = {
 };
 
 static const struct tool tool = {
-	"inspect", "look at, verify, compare, explain or dump checkpoints, samples, runs, recipes",
+	"inspect", "look at, verify, compare or dump what the programs read and make",
 	"PATH [options] [key=value ...] | --diff A B | --explain KEY", table, true
 };
 

@@ -61,7 +61,70 @@ is "$(ls r/checkpoints | tr '\n' ' ')" "step-000000 step-000005.json step-000010
 	"keeps the start, the best and the latest, and the metrics of those that had any"
 run 0 "--jsonl" cairn inspect r --jsonl
 has out '"step": 5, "train/loss": 0.5' "metrics of a step whose removal was killed"
-has out '"step": 10, "validation/accuracy": 0.5, "train/loss": 0.25' "metrics of a step that is removed"
+has out '"step": 10, "train/loss": 0.25, "validation/accuracy": 0.5' "metrics of a step that is removed"
 has out '"step": 30, "validation/accuracy": 0.7' "metrics of a step"
 run 0 "the table" cairn inspect r
+# -- what killed writers left, links, and being killed -------------------------------------------------------------
+mkdir -p keep linked/checkpoints && touch keep/precious
+cp r/recipe.yaml linked/
+for s in 0 10; do cp -r ck "linked/checkpoints/$(printf 'step-%06d' $s)"; done
+cp -r ck elsewhere && ln -s "$PWD/elsewhere" linked/checkpoints/step-000005
+ln -s "$PWD/keep" linked/checkpoints/step-000000/link
+mkdir -p linked/samples/step-000003.tmp linked/samples/step-000004.tmp
+sh -c 'exit 0' & dead=$!
+wait $dead
+printf '{"host": "%s", "pid": %d, "start": 1}\n' "$(hostname)" $dead >linked/samples/step-000003.tmp/lock
+printf '{"host": "%s", "pid": %d, "start": 0}\n' "$(hostname)" $$ >linked/samples/step-000004.tmp/lock
+mkdir linked/checkpoints/step-000007.old && ln -s "$PWD/keep" linked/checkpoints/step-000007.old/hf
+run 0 "--clean of links and leftovers" cairn inspect linked --clean
+ok "$([ ! -e linked/checkpoints/step-000005 ] && [ -e elsewhere/manifest.json ]; echo $?)" "a link is removed, what it points to stays"
+ok "$([ ! -e linked/checkpoints/step-000007.old ] && [ -e keep/precious ]; echo $?)" "inside of a leftover too"
+ok "$([ ! -e linked/samples/step-000003.tmp ]; echo $?)" "what a dead writer left goes"
+ok "$([ -e linked/samples/step-000004.tmp ]; echo $?)" "what a living one writes stays"
+has out '"leftovers": \[.*step-000003.tmp' "and it says so"
+run 64 "two things at once" cairn inspect linked --latest --clean
+mkdir -p bare/checkpoints
+run 66 "nothing says what to keep" cairn inspect bare --clean
+rm -rf r/checkpoints/step-000099999 && mkdir -p r/checkpoints/step-7 r/checkpoints/step-99999999999999999999 && cp ck/manifest.json r/checkpoints/step-7/
+is "$(cairn inspect r --latest --step)" 40 "other names are no steps"
+is "$(cairn inspect r --best checkpointing.metric_name=val_reward)" r/checkpoints/step-000030 "names of v0.3"
+is "$(cairn inspect r --best --step checkpointing.higher_is_better=false)" 30 "the lower ones, newer first"
+run 1 "no checkpoint has the metric" cairn inspect r --best checkpointing.metric_name=train:reward
+
+# -- nothing that is printed moves a cursor ---------------------------------------------------------------------------
+esc=$(printf '\033')
+cat >bad.jsonl <<END
+{"prompt_id": 1, "token_ids": [1, 2, 3], "prompt_length": 1, "text": "a\\u001b[2J\\u009b\\u007f\\u202eb", "reward": 0.5, "reward_valid": true, "finish_reason": "length"}
+{"prompt_id": 2, "token_ids": [1, 2], "prompt_length": 1, "text": "two", "reward": 1, "reward_valid": true}
+{"prompt_id": 3, "token_ids": [1, 2], "prompt_length": 1, "text": "three", "reward": 0, "reward_valid": false}
+END
+run 0 "--show" cairn inspect bad.jsonl --show 9
+has out 'a\\x1b\[2J\\u009b\\x7f\\u202eb' "spells out control characters"
+is "$(grep -c "$esc" out)" 0 "none gets through"
+run 0 "--jsonl" cairn inspect bad.jsonl --jsonl
+has out 'a\\u001b\[2J\\u009b\\u007f\\u202eb' "JSON says the same in its own way"
+cp out again.jsonl
+run 0 "and reads back" cairn inspect --diff bad.jsonl again.jsonl
+is "$(cairn inspect bad.jsonl --show 3 --best | sed -n 's/^response: //p' | cut -c1-3 | tr '\n' ' ')" 'two a\x thr ' "--best: unscored ones come last"
+is "$(cairn inspect bad.jsonl --show 1 --worst | sed -n 's/.*\(reward [0-9.]*\).*/\1/p')" "reward 0.5" "--worst too"
+sed 's/"reward": 0.5/"reward": 0.75/' bad.jsonl >changed.jsonl
+run 1 "--diff of samples" cairn inspect --diff bad.jsonl changed.jsonl --json
+has out '"fields": \{"reward": \{"samples": 1, "max": 0.25\}\}' "says which field and by how much"
+
+# -- a byte is wrong -----------------------------------------------------------------------------------------------------
+for f in manifest.json index.h5 "$(basename ck/weights-*)" hf/config.json tokenizer.h5; do
+	cp -r ck damaged && printf '\377' | dd of="damaged/$f" bs=1 seek=300 conv=notrunc 2>/dev/null
+	run 65 "--verify: a byte of $f" cairn inspect damaged --verify
+	is "$(wc -l <err)" 1 "in one line"
+	rm -r damaged
+done
+for f in "$CAIRN_ROOT"/tests/data/hf-tiny-llama "$CAIRN_ROOT"/tests/data/hf-tiny-llama/model.safetensors; do
+	run 0 "$(basename "$f")" cairn inspect "$f" --json
+	has out '"tensors": [1-9]' "tells its tensors"
+done
+n=0
+while [ $n -lt 20 ]; do
+	t0=$(date +%s%N); cairn inspect ck >/dev/null; echo $((($(date +%s%N) - t0) / 1000000)); n=$((n + 1))
+done | sort -n | sed -n 10p >ms
+ok "$([ "$(cat ms)" -lt 100 ]; echo $?)" "a look at a checkpoint takes less than 0.1 s ($(cat ms) ms, median of 20)"
 tap_done
