@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "libcommon/pool.h"
+
 #define ADVICE "; free some, or ask for fewer or shorter sequences at once"
 
 static void *got(void *p, size_t bytes)
@@ -148,6 +150,27 @@ void arena_release(struct arena *a)
 
 enum { HUGE_PAGE = 2 << 20 };
 
+enum { ZERO_PIECE = 4 << 20 };
+
+struct zeroing { char *p; size_t bytes; };
+
+static void zero_part(void *arg, long i, int thread)
+{
+	const struct zeroing *z = arg;
+	size_t at = (size_t)i * ZERO_PIECE;
+
+	(void)thread;
+	memset(z->p + at, 0, z->bytes - at < ZERO_PIECE ? z->bytes - at : ZERO_PIECE);
+}
+
+/* The first touch of a page is dear, and all threads can share it. */
+static void zero(void *p, size_t bytes)
+{
+	struct zeroing z = { p, bytes };
+
+	pool_run(zero_part, &z, (long)((bytes + ZERO_PIECE - 1) / ZERO_PIECE));
+}
+
 void *big_alloc(size_t bytes, const char *what)
 {
 	size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64, want;
@@ -160,7 +183,8 @@ void *big_alloc(size_t bytes, const char *what)
 		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s" ADVICE, bytes, what);
 	if (bytes >= HUGE_PAGE)
 		madvise(p, want, MADV_HUGEPAGE);
-	return memset(p, 0, want ? want : 64);
+	zero(p, want ? want : 64);
+	return p;
 }
 
 void big_free(void *p)

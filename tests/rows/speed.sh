@@ -2,7 +2,7 @@
 # speed.sh FOLDER: the rows of `make rows` that are times; FOLDER is new.  Programs are started as a user starts them.
 #
 # Rates are differences between a longer and a shorter run, so that loading and saving do not count, and are given twice: by the
-# clock, and by processor time over 2 threads, which other work on the machine lengthens less.  The better one is judged.
+# clock, and by user time of processors over 2 threads, which other work on the machine lengthens less.  The better one is judged.
 # shellcheck shell=sh
 set -eu
 mkdir -p "$1"
@@ -22,20 +22,23 @@ cat >tiny.json <<END
 END
 cairn import-weights --init tiny.json --tokenizer bytes --seed 1 -o tiny >/dev/null
 echo '{"prompt": "hello"}' >hello.jsonl
-# Processor seconds of all programs so far.
-spent() { times >times; awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, p, /[ms]/); s += p[1] * 60 + p[2] } print s }' times; }
+# spent 1|2: processor seconds of all programs so far: user, or user and system.
+spent() {
+	times >so-far
+	awk -v n="$1" 'NR == 2 { for (i = 1; i <= n; i++) { split($i, p, /[ms]/); s += p[1] * 60 + p[2] } print s }' so-far
+}
 # start WHAT COMMAND...: seconds by the clock, median of 20, and of processors, mean; judged by the clock unless more runs here than
 # there are processors.
 start() {
 	what=$1 i=0; shift
-	spent >before
+	spent 2 >before
 	while [ $i -lt 20 ]; do
 		i=$((i + 1)) a=$(now)
 		"$@" >out
 		awk "BEGIN { print $(now) - $a }" >>clock
 		rm -rf hello.out
 	done
-	spent >after
+	spent 2 >after
 	w=$(sort -g clock | sed -n 10p) c=$(awk 'NR == FNR { b = $1; next } { print ($1 - b) / 20 }' before after)
 	rm -f clock
 	busy=$(awk -v n="$(getconf _NPROCESSORS_ONLN)" '{ print ($1 > n) }' /proc/loadavg)
@@ -60,16 +63,16 @@ awk 'BEGIN { for (i = 0; i < 5; i++) { printf "{\"prompt\": \"%d", i; for (j = 0
 head -n 1 prefill.jsonl >prefill1.jsonl
 # timed COMMAND...: seconds by the clock and of processors in $wall and $cpu, the result line in out
 timed() {
-	spent >before; a=$(now)
+	spent 1 >before; a=$(now)
 	"$@" >out
-	wall=$(awk "BEGIN { print $(now) - $a }"); spent >after
+	wall=$(awk "BEGIN { print $(now) - $a }"); spent 1 >after
 	cpu=$(awk 'NR == FNR { b = $1; next } { print $1 - b }' before after)
 }
 # rate NAME GOAL TOKENS: between the run of before ($wall0, $cpu0) and the present one
 rate() {
 	awk "BEGIN { w = $wall - $wall0; c = ($cpu - $cpu0) / 2; printf \"%.0f %.0f\\n\", (w > 0 ? ($3) / w : 0), (c > 0 ? ($3) / c : 0) }" >rates
 	read -r w c <rates
-	row "$1, tokens/s" "$w by the clock, $c by processor time" "$2" "$w >= $2 || $c >= $2"
+	row "$1, tokens/s" "$w by the clock, $c by user time of processors" "$2" "$w >= $2 || $c >= $2"
 }
 model="policy.precision=bfloat16 --threads 2"
 # shellcheck disable=SC2086
