@@ -8,13 +8,13 @@
 
 static const struct opt table[] = { OPT_END };
 
-static const struct tool tool = { "plan", "choose a layout for a model and a cluster, and say why", "MODEL|CKPT [-c RECIPE] [options]", table, false };
+static const struct tool tool = { "plan", "choose a layout for a model and a cluster, and say why", "MODEL|CKPT [-c RECIPE] [options]", table, true };
 
 int main(int argc, char **argv)
 {
 	const char *args[1];
 
 	tool_init(argv[0]);
-	opt_parse(&tool, argc, argv, args, 0, 1);
+	opt_parse(&tool, argc, argv, args, 1, 1);
 	die(EX_UNAVAILABLE, "planning layouts is not built yet: there is one layout, one rank");
 }

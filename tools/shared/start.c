@@ -1,5 +1,6 @@
 #include "tools/shared/start.h"
 
+#include "libcommon/comm.h"
 #include "libcommon/pool.h"
 
 #include <stdio.h>
@@ -38,8 +39,11 @@ struct recipe *start_recipe(void)
 const struct ops *start_ops(void)
 {
 	const struct ops *k;
+	struct comm world;
 	struct err e = ERR_INIT;
 
+	if (comm_init(&world, &e))
+		die_err(&e);
 	if (common.threads < 0)
 		die(EX_USAGE, "--threads %ld: wanted at least 1", common.threads);
 	pool_start((int)common.threads);
