@@ -30,7 +30,11 @@ make_dir() {
 	dir=$1; shift
 	[ -e "$dir/manifest.json" ] && return 0
 	mkdir -p "$(dirname "$dir")" "$run/logs"
-	cairn "$@" -o "$dir" >>"$run/logs/$1.jsonl"
+	cairn "$@" -o "$dir" >>"$run/logs/$1.jsonl" || {
+		rc=$?
+		# Another run of this script was first.
+		[ $rc -eq 73 ] && [ -e "$dir/manifest.json" ] || exit $rc
+	}
 }
 
 number() { printf 'step-%06d' "$1"; }

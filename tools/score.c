@@ -192,7 +192,7 @@ static int list_inputs(struct history_input *in, const char **args, int nargs)
 	int n = 0;
 
 	for (int i = 0; i < nargs; i++)
-		in[n++] = (struct history_input){ "samples", args[i], score_input_digest(args[i]) };
+		in[n++] = (struct history_input){ "samples", args[i], input_digest(args[i]) };
 	for (int i = 0; i < 2; i++) {
 		struct checkpoint c;
 

@@ -201,8 +201,7 @@ static void save(struct job *j, int argc, char **argv)
 	char print[17], *metrics = metrics_text(j, false);
 	struct saving s = { .dir = o.out, .parent = &j->c, .source = &j->c, .t = &j->t, .metrics = metrics };
 
-	if (o.data)
-		in[1].digest = dataset_digest(j->sft.d);
+	in[1].digest = o.data ? dataset_digest(j->sft.d) : input_digest(j->scored);
 	if (json_is(from, JSON_OBJECT)) {
 		json_put(&cursor, from);
 		s.cursor = cursor.s.s;

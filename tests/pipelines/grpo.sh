@@ -7,7 +7,7 @@ grpo=$CAIRN_ROOT/pipelines/grpo.sh CAIRN=$(command -v cairn)
 export CAIRN
 digests() { cairn inspect "$1" --json | grep -o '"[a-z]*_digest": "[0-9a-f]*"'; }
 files() { find "$1" -type f ! -path '*/logs/*' -exec sha256sum {} + | sort; }
-steps() { ( cd "$1" && echo step-* ); }
+steps() { ( cd "$1" && find . -maxdepth 1 -name 'step-*' ! -name '*.json' | sed 's,^./,,' | sort | xargs ); }
 
 tiny_model start; tiny_data; tiny_recipe >r.yaml
 files start >start.files
@@ -20,12 +20,12 @@ is "$(steps run/scored)" "$(steps run/samples)" "scored samples"
 is "$(steps run/validation)" "step-000000 step-000002 step-000004" "validations"
 is "$(steps run/checkpoints)" "step-000000 step-000004" "of the checkpoints the first, the newest and the best stay"
 is "$(wc -l <run/metrics.jsonl)" 5 "metrics, one line a step"
-for s in 0 1 2 3 4; do grep -q "^{\"step\": $s[,}]" run/metrics.jsonl || break; done
+for s in 0 1 2 3 4; do grep -q "^{\"step\": ${s}[,}]" run/metrics.jsonl || break; done
 [ "$s" = 4 ] && grep -q '"step": 4,.*train/reward' run/metrics.jsonl; ok $? "each with its step"
 is "$(cairn inspect run --latest)" "run/checkpoints/step-000004" "--latest"
 is "$(cairn inspect run --latest --step)" 4 "its step"
 is "$(cairn inspect run --best --step)" 4 "--best, of equal ones the newest"
-for d in run/checkpoints/* run/samples/* run/scored/* run/validation/*; do cairn inspect "$d" --verify >/dev/null || break; done
+for d in run/checkpoints/*[0-9] run/samples/* run/scored/* run/validation/*; do cairn inspect "$d" --verify >/dev/null || break; done
 ok $? "everything verifies"
 files start | diff - start.files >difference; ok $? "the model that it started from is as it was"
 

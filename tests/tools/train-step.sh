@@ -69,6 +69,7 @@ find start samples scored -type f -exec sha256sum {} + | sort | diff - inputs >d
 # -- one step --------------------------------------------------------------------------------------------
 run 0 "a step" cairn train-step start scored -o one -c r.yaml
 is "$(metric train/logprob_bits_different) $(metric train/num_updates) $(metric step)" "0 2 1" "two updates, no bit of a log-probability differs"
+is "$(grep -c '"digest": "00000000000000000000000000000000"' one/manifest.json)" 0 "every input has its digest"
 run 0 "with two threads and one" cairn train-step start scored -o two --threads 1 -c r.yaml
 is "$(digests two)" "$(digests one)" "the same bits"
 run 0 "from JSON lines" cairn train-step start scored.jsonl -o three -c r.yaml
@@ -95,7 +96,7 @@ ok $? "matrices do, by 0.999"
 # A gradient that is not finite: the update is skipped and counted.
 cairn export start -o hf >out
 size=$(stat -c %s hf/model.safetensors)
-printf '\000\000\300\177' | dd of=hf/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>dd
+printf '\000\000\300\177' | dd of=hf/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>dd.err
 cairn import-weights hf -o nan >out
 run 0 "a NaN among the weights" cairn train-step nan --data train.jsonl --steps 2 -o skipped -c r.yaml -v
 is "$(metric train/skipped_updates)" 2 "two updates are skipped"
@@ -217,6 +218,7 @@ is "$(digests roomy)" "$(digests one)" "changes no bit"
 set -- 300000 60000 50000 45000 40000 35000
 bad=0 refused=0
 for kib; do
+	# shellcheck disable=SC3045
 	( ulimit -v "$kib"; exec cairn train-step start --data train.jsonl -o x -c r.yaml policy.train_global_batch_size=100000000 --threads 1 ) >out 2>err
 	got=$?
 	[ $got -eq 127 ] && continue

@@ -104,18 +104,6 @@ void score_read(struct samples *set, const char *const *path, int n)
 	check_groups(set);
 }
 
-struct digest score_input_digest(const char *path)
-{
-	char *file = file_is_dir(path) ? path_join(path, "manifest.json") : xstrdup(path);
-	struct err e = ERR_INIT;
-	struct digest d;
-
-	if (hash128_file(&d, file, &e))
-		die_err(&e);
-	free(file);
-	return d;
-}
-
 void score_shuffle(struct samples *set, long seed)
 {
 	long *who = xmalloc((size_t)set->n * sizeof(long)), *from = xmalloc((size_t)set->n * sizeof(long)), n = 0;

@@ -17,8 +17,6 @@
  * 65 where they are of different steps, splits or policies, or where one stands twice.
  */
 void score_read(struct samples *set, const char *const *path, int n);
-/* XXH3-128 of the manifest of a directory, or of the file. */
-struct digest score_input_digest(const char *path);
 /* The control of an experiment: the same rewards, dealt out anew among the samples that have one.  Components stay. */
 void score_shuffle(struct samples *set, long seed);
 

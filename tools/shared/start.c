@@ -1,7 +1,9 @@
 #include "tools/shared/start.h"
 
 #include "libcommon/comm.h"
+#include "libcommon/file.h"
 #include "libcommon/pool.h"
+#include "libcommon/xalloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +84,18 @@ void start_history(struct history *h, const char *name, int argc, char **argv, c
 		.recipe = r ? str_detach(&yaml) : NULL, .seed = seed, .seeds = seed ? 1 : 0, .input = input, .inputs = inputs,
 		.parent = parent,
 	};
+}
+
+struct digest input_digest(const char *path)
+{
+	char *file = file_is_dir(path) ? path_join(path, "manifest.json") : xstrdup(path);
+	struct err e = ERR_INIT;
+	struct digest d;
+
+	if (hash128_file(&d, file, &e))
+		die_err(&e);
+	free(file);
+	return d;
 }
 
 const char *fingerprint_text(char buf[17], const struct ops *k)

@@ -47,6 +47,9 @@ long load_stop_ids(int **ids, const struct checkpoint *c, const struct model_con
 void start_history(struct history *h, const char *name, int argc, char **argv, const struct recipe *r, const uint64_t *seed,
 		   const struct history_input *input, int inputs, const struct json *parent);
 
+/* XXH3-128 of the manifest of a directory, or of the file. */
+struct digest input_digest(const char *path);
+
 /* "0123456789abcdef" of ops_fingerprint(). */
 const char *fingerprint_text(char buf[17], const struct ops *k);
 
