@@ -57,6 +57,21 @@ static bool has_suffix(const char *path, const char *tail)
 	return n > m && !strcmp(path + n - m, tail);
 }
 
+/* A checkpoint or samples that lost the manifest; the recipe in it makes it no run. */
+static bool has_shards(const char *dir)
+{
+	static const char *const name[] = { "index.h5", "samples-0000.h5" };
+	bool found = false;
+
+	for (int i = 0; i < 2; i++) {
+		char *path = path_join(dir, name[i]);
+
+		found |= file_exists(path);
+		free(path);
+	}
+	return found;
+}
+
 static enum kind kind_of(const char *path)
 {
 	char *manifest;
@@ -72,6 +87,8 @@ static enum kind kind_of(const char *path)
 	/* A manifest that is damaged beyond its kind is a checkpoint's until reading it says what is wrong. */
 	if (made)
 		return manifest_kind(path) && !strcmp(manifest_kind(path), "samples") ? SAMPLES : CHECKPOINT;
+	if (has_shards(path))
+		die(EX_DATAERR, "%s: found shards but no manifest.json, wanted a whole checkpoint or set of samples", path);
 	if (is_run(path))
 		return RUN;
 	if (is_foreign(path))

@@ -90,7 +90,8 @@ refuses "samples for a policy" 65 cairn score samples -o x -c r.yaml --policy sa
 refuses "a folder for prompts" 65 cairn rollout start -o x -c r.yaml --prompts start
 refuses "an empty file of prompts" 65 cairn rollout start -o x -c r.yaml --prompts /dev/null
 refuses "a checkpoint for a recipe" 65 cairn inspect start/index.h5
-refuses "a folder of nothing" 65 cairn inspect start/hf
+mkdir nothing
+refuses "a folder of nothing" 65 cairn inspect nothing
 refuses "a name too long" 66 cairn rollout "$(printf '%0300d' 0)" -o x -c r.yaml
 
 # -- JSON lines -----------------------------------------------------------------------------------------------
