@@ -72,7 +72,7 @@ static void chain(void)
 	is_str(recipe_where(r, "policy.generation.top_p"), DATA "sub/middle.yaml:4", "a parent's value");
 	is_str(recipe_where(r, "policy.precision"), "default", "a default");
 	ok(recipe_is_set(r, "policy.generation") && !recipe_is_set(r, "policy.precision"), "what was given");
-	is_str(recipe_str(r, "policy.precision"), "bfloat16", "the default is read");
+	is_str(recipe_str(r, "policy.generation.vllm_cfg.kv_cache_dtype"), "auto", "the default is read");
 	ok(recipe_is_null(r, "policy.scheduler") && recipe_is_set(r, "policy.scheduler"), "a null replaces a list");
 	is_num(recipe_real(r, "policy.generation.val_top_p"), 0.5, 0, "a default that follows the user's value");
 	ok(recipe_int(r, "policy.train_global_batch_size") == 48, "interpolated after inheritance");

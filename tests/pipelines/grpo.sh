@@ -49,6 +49,16 @@ run 66 "a model that is not there" sh "$grpo" r.yaml policy.model_name=nowhere c
 run 66 "training data that are not there" sh "$grpo" r.yaml data.train.data_path=nowhere.jsonl checkpointing.checkpoint_dir=none3
 is "$(steps none3/checkpoints)" "step-000000" "no step is made"
 
+# The recipe that a run fixes means what the one given means: float32 weights are trained as float32 by both.
+sed '/precision/d' r.yaml >bare.yaml
+run 0 "no precision in the recipe" sh "$grpo" bare.yaml grpo.max_num_steps=1 checkpointing.checkpoint_dir=bare
+cairn rollout start -c bare.yaml -o bare.samples >/dev/null
+cairn score bare.samples -c bare.yaml --policy start --reference start -o bare.scored >/dev/null
+run 0 "the same step by hand" cairn train-step start bare.scored -c bare.yaml -o bare.next
+is "$(digests bare.next)" "$(digests bare/checkpoints/step-000001)" "the same bits"
+has_precision=$(cairn inspect bare.next --json | grep -o '"precision": "[a-z0-9]*"')
+is "$has_precision" '"precision": "float32"' "in float32"
+
 # The copy of the first checkpoint was interrupted.
 mkdir -p half/checkpoints/step-000000.copy/hf && cp start/manifest.json half/checkpoints/step-000000.copy/
 run 0 "over a copy that was cut short" sh "$grpo" r.yaml grpo.max_num_steps=1 checkpointing.checkpoint_dir=half

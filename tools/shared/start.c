@@ -57,7 +57,7 @@ const struct ops *start_ops(void)
 
 enum dtype start_precision(const struct recipe *r, const struct checkpoint *c)
 {
-	const char *name = recipe_is_set(r, "policy.precision") ? recipe_str(r, "policy.precision") : c->precision;
+	const char *name = recipe_is_null(r, "policy.precision") ? c->precision : recipe_str(r, "policy.precision");
 	enum dtype t;
 
 	if (!name) {

@@ -18,7 +18,7 @@ struct recipe *start_recipe(void);
 /* Threads, then the backend of --device and --isa. */
 const struct ops *start_ops(void);
 
-/* policy.precision where the user gave it; else what trained the checkpoint; else by its weights (float32 stays float32). */
+/* policy.precision where it is not null; else what trained the checkpoint; else by its weights (float32 stays float32). */
 enum dtype start_precision(const struct recipe *r, const struct checkpoint *c);
 
 void load_checkpoint(struct checkpoint *c, const char *dir);
