@@ -13,19 +13,24 @@ usage() { echo "usage: eval.sh CKPT DATA.jsonl [-k K] [-n N] [-c RECIPE] [-o DIR
 checkpoint=$1 data=$2
 shift 2
 k=1 n='' config='' out=''
-while getopts k:n:c:o: flag; do
-	case $flag in
-	k) k=$OPTARG ;;
-	n) n=$OPTARG ;;
-	c) config=$OPTARG ;;
-	o) out=$OPTARG ;;
-	*) usage ;;
+# Options and key=value in any order: any other word goes to the end, and is for the programs.
+words=$#
+while [ "$words" -gt 0 ]; do
+	case $1 in
+	-[knco])
+		[ "$words" -gt 1 ] || usage
+		case $1 in -k) k=$2 ;; -n) n=$2 ;; -c) config=$2 ;; -o) out=$2 ;; esac
+		shift 2; words=$((words - 2)) ;;
+	*)
+		set -- "$@" "$1"
+		shift; words=$((words - 1)) ;;
 	esac
 done
-shift $((OPTIND - 1))
 n=${n:-$k}
 case $k$n in *[!0-9]*) usage ;; esac
 if [ "$k" -lt 1 ] || [ "$n" -lt "$k" ]; then echo "eval.sh: -k $k -n $n: wanted 1 <= k <= n" >&2; exit 64; fi
+
+if [ -n "$out" ] && [ -e "$out" ]; then echo "eval.sh: $out: exists already, wanted a new name" >&2; exit 73; fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -26,6 +26,10 @@ is "$(field pass@2) $(field standard_error)" "$(cat want)" "is what the formula 
 awk '$2 == 1 { n++ } END { exit !(n > 0 && n < NR) }' rows; ok $? "some are right, some wrong"
 run 0 "again" sh "$eval" start held.jsonl -k 2 -n 6 -c r.yaml policy.generation.val_temperature=1.0
 diff out got >difference; ok $? "gives the same"
+run 0 "options behind a key" sh "$eval" start held.jsonl policy.generation.val_temperature=1.0 -k 2 -n 6 -c r.yaml -o behind
+diff out got >difference && cairn inspect --diff six behind >/dev/null; ok $? "hold as before it"
+run 64 "an option that is none" sh "$eval" start held.jsonl -c r.yaml -x
+run 64 "an option without its value" sh "$eval" start held.jsonl -c
 run 64 "k above n" sh "$eval" start held.jsonl -k 3 -n 2
 run 64 "k that is no number" sh "$eval" start held.jsonl -k x
 run 64 "no data" sh "$eval" start
