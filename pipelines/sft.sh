@@ -13,6 +13,7 @@ period=$(get checkpointing.save_period)
 val_period=$(get sft.val_period)
 data=$(get data.train.data_path)
 held=$(get data.validation.data_path)
+[ -n "$data" ] || { echo "$recipe: data.train.data_path: found null, wanted a JSON lines file to learn from" >&2; exit 78; }
 
 # The loss of a step's checkpoint on the validation file, kept beside the run.
 held_loss() {

@@ -29,6 +29,9 @@ for period in 2 3 4; do
 	is "$(digests p$period/checkpoints/step-000004)" "$(digests run/checkpoints/step-000004)" "gives the same bits"
 done
 
+run 78 "no training data" sh "$sft" r.yaml --unset data.train.data_path checkpointing.checkpoint_dir=nodata
+has err 'data.train.data_path' "names the key"
+
 # A validation that fails is not passed over.
 run 66 "no validation file" sh "$sft" r.yaml data.validation.data_path=nowhere.jsonl sft.val_at_start=true checkpointing.checkpoint_dir=bad
 [ ! -e bad/validation/step-000000.json ]; ok $? "leaves no loss"
