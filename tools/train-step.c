@@ -76,10 +76,13 @@ static void choose_algorithm(struct job *j, int nargs)
 /* Sequences first: what is refused is refused before the model is loaded. */
 static void open_lessons(struct job *j)
 {
-	if (o.data)
+	if (o.data) {
 		sft_open(&j->sft, o.data, &j->c, j->r, &j->cfg);
-	else
-		rl_open(&j->rl, j->scored, &j->c, j->r, j->algorithm, j->k, &j->cfg);
+		if (!o.evaluate)
+			sft_resume(&j->sft, &j->c);
+		return;
+	}
+	rl_open(&j->rl, j->scored, &j->c, j->r, j->algorithm, j->k, &j->cfg);
 }
 
 static void dry_run(struct job *j, enum dtype t)
@@ -147,6 +150,7 @@ static void sft_steps(struct job *j)
 		progress_add(&show, 1);
 	}
 	progress_end(&show);
+	sft_tell_dropped(&j->sft, o.steps * j->sft.batch);
 }
 
 /* The mean loss a token over the whole file: batches are weighed by their tokens. */
@@ -163,10 +167,11 @@ static void evaluate(struct job *j)
 		loss += u.sums.nll * (double)u.tokens;
 		tokens += u.tokens;
 	}
+	sft_tell_dropped(&j->sft, n);
 	json_begin(&out, '{');
 	json_add_real(&out, "validation/val_loss", loss / (double)tokens);
 	json_add_int(&out, "validation/num_tokens", tokens);
-	json_add_int(&out, "validation/num_samples", n);
+	json_add_int(&out, "validation/num_samples", n - j->sft.dropped);
 	json_end(&out);
 	puts(out.s.s);
 }

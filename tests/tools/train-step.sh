@@ -122,6 +122,21 @@ is "$(first ten model.norm.weight)" "1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0" "th
 first ten model.norm.weight master | awk -F', ' '{ for (i = 1; i <= NF; i++) { d = ($i - 1) ^ 2; if (d == 0 || d > 1.01e-6) bad = 1 } exit bad || NF < 8 }'
 ok $? "the masters moved, by at most 10 x 1e-4"
 
+# -- rows that are too long ---------------------------------------------------------------------------------
+printf '%s\n' '{"prompt": "1+2=", "answer": "3"}' '{"prompt": "1+2+3+4+5+6+7+8+9+1+2+3+4+5+6+7=", "answer": "73"}' >long.jsonl
+run 0 "a row that is too long" cairn train-step start --data long.jsonl --steps 2 -o short -c r.yaml policy.train_global_batch_size=2
+has err 'long.jsonl: 2 of 4 rows are left out: more than 32 tokens$' "is left out, with a warning"
+run 0 "of an evaluation too" cairn train-step short --data long.jsonl --evaluate -c r.yaml
+has out '"validation/num_samples": 1}' "and is not counted"
+run 65 "rows that are all too long" cairn train-step start --data long.jsonl -o x -c r.yaml policy.max_total_sequence_length=4
+has err 'long.jsonl: all 2 rows have more than 4 tokens' "are an error"
+run 65 "of an evaluation too" cairn train-step start --data long.jsonl --evaluate -c r.yaml policy.max_total_sequence_length=4
+run 0 "an evaluation on other data than the cursor's" cairn train-step short --data train.jsonl --evaluate -c r.yaml
+is "$(cat err)" "" "goes without a warning"
+echo '{"messages": [{"role": "user", "content": "1"}], "answer": "1"}' >asked.jsonl
+run 65 "a conversation without an answer" cairn train-step start --data asked.jsonl -o x -c r.yaml
+has err 'asked.jsonl: row 0 .line 1.: no answer to learn' "is named"
+
 # The schedule goes on (B76), and so does the order of the rows.
 cat >schedule.yaml <<'END'
 defaults: r.yaml

@@ -19,27 +19,6 @@ static const char *data_key(const struct recipe *r, const char *key)
 	return recipe_str(r, name);
 }
 
-static void check_cursor(struct sft *s, const char *path, const struct checkpoint *c)
-{
-	struct digest was, is = dataset_digest(s->d);
-	struct err e = ERR_INIT;
-	char a[33], b[33];
-	uint64_t at;
-
-	/* A cursor in prompts is a rollout's: supervised learning then begins at the start. */
-	if (!c->cursor || !json_eq_str(json_get(c->cursor, "unit"), "rows"))
-		return;
-	if (manifest_get_digest(&was, &c->manifest, c->cursor, "data", &e) ||
-	    json_u64(&c->manifest, json_get(c->cursor, "position"), "position", &at, &e))
-		die_err(&e);
-	if (!digest_equal(was, is)) {
-		log_warn("%s: data %s, the checkpoint's cursor is for %s: starting at its first row", path, digest_hex(a, is),
-			 digest_hex(b, was));
-		return;
-	}
-	s->position = at;
-}
-
 void sft_open(struct sft *s, const char *path, const struct checkpoint *c, const struct recipe *r, const struct model_config *cfg)
 {
 	struct dataset_opts o = {
@@ -56,6 +35,7 @@ void sft_open(struct sft *s, const char *path, const struct checkpoint *c, const
 	if (dataset_kind(s->d) == DATASET_PREFERENCE)
 		die(EX_UNAVAILABLE, "%s: preference pairs, wanted conversations or prompts with answers: DPO is not built yet", path);
 	s->r = r;
+	s->path = path;
 	s->tok = load_tokenizer(c);
 	check_vocabulary(s->tok, cfg);
 	s->tmpl = load_chat_template(c, r);
@@ -64,7 +44,27 @@ void sft_open(struct sft *s, const char *path, const struct checkpoint *c, const
 	s->batch = recipe_int(r, "policy.train_global_batch_size");
 	s->max_length = longest < cfg->max_position ? longest : cfg->max_position;
 	dataset_cursor_init(&s->cursor, dataset_count(s->d), recipe_bool(r, "data.shuffle"), (uint64_t)recipe_int(r, "sft.seed"));
-	check_cursor(s, path, c);
+}
+
+void sft_resume(struct sft *s, const struct checkpoint *c)
+{
+	struct digest was, is = dataset_digest(s->d);
+	struct err e = ERR_INIT;
+	char a[33], b[33];
+	uint64_t at;
+
+	/* A cursor in prompts is a rollout's: supervised learning then begins at the start. */
+	if (!c->cursor || !json_eq_str(json_get(c->cursor, "unit"), "rows"))
+		return;
+	if (manifest_get_digest(&was, &c->manifest, c->cursor, "data", &e) ||
+	    json_u64(&c->manifest, json_get(c->cursor, "position"), "position", &at, &e))
+		die_err(&e);
+	if (!digest_equal(was, is)) {
+		log_warn("%s: data %s, the checkpoint's cursor is for %s: starting at its first row", s->path, digest_hex(a, is),
+			 digest_hex(b, was));
+		return;
+	}
+	s->position = at;
 }
 
 /*
@@ -118,7 +118,8 @@ static void make_lesson(struct sft *s, long row, struct lesson *l, struct weighe
 	if (dataset_row(s->d, row, &d, &e))
 		die_err(&e);
 	if (!d.conversation)
-		die(EX_DATAERR, "row %ld (line %ld): no answer to learn, wanted a conversation or a response", d.index, d.line);
+		die(EX_DATAERR, "%s: row %ld (line %ld): no answer to learn, wanted messages that end with the assistant's, or a prompt "
+		    "with its answer", s->path, d.index, d.line);
 	struct chat_render how = chat_variables(s->tok, s->r);
 	how.messages = d.conversation;
 	how.tools = d.tools;
@@ -198,6 +199,14 @@ void sft_rows(struct sft *s, long first, long n)
 		row[i] = first + i;
 	make_lessons(s, row, n);
 	free(row);
+}
+
+void sft_tell_dropped(const struct sft *s, long rows)
+{
+	if (s->dropped == rows && rows >= dataset_count(s->d))
+		die(EX_DATAERR, "%s: all %ld rows have more than %ld tokens, wanted some that fit", s->path, dataset_count(s->d), s->max_length);
+	if (s->dropped)
+		log_warn("%s: %ld of %ld rows are left out: more than %ld tokens", s->path, s->dropped, rows, s->max_length);
 }
 
 char *sft_cursor(const struct sft *s)

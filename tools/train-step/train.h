@@ -67,16 +67,21 @@ struct sft {
 	struct dataset_cursor cursor;
 	uint64_t position;              /* rows drawn so far */
 	const struct recipe *r;
+	const char *path;               /* of the data */
 	long batch, max_length, dropped;
 	struct lesson *lesson;          /* owned; of the present batch */
 	struct weighed *weighed;        /* owned */
 	long n;
 };
 void sft_open(struct sft *s, const char *path, const struct checkpoint *c, const struct recipe *r, const struct model_config *cfg);
+/* Goes on where the checkpoint's cursor says; other data begin at their first row, with a warning. */
+void sft_resume(struct sft *s, const struct checkpoint *c);
 /* The next train_global_batch_size rows as lessons with their weights. */
 void sft_next(struct sft *s);
 /* Rows first .. first + n - 1 in file order, for evaluation. */
 void sft_rows(struct sft *s, long first, long n);
+/* Warns of rows that were too long among the `rows` so far; EX_DATAERR where those were all, and of the whole file. */
+void sft_tell_dropped(const struct sft *s, long rows);
 /* {"data": ..., "position": ...}; the caller frees. */
 char *sft_cursor(const struct sft *s);
 void sft_release(struct sft *s);
