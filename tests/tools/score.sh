@@ -68,6 +68,9 @@ ok "$([ ! -e never ]; echo $?)" "and leave no output"
 run 0 "several verifiers side by side give the same" cairn score crash.jsonl -o crash4 --exec "sh judge.sh" $base $mean cairn.max_unscored=0.5 env.math.exec_workers=4
 run 0 "the same samples" cairn inspect --diff crash crash4
 # shellcheck disable=SC2086
+sed 's/{/{"order": 9223372036854775807, /' one.jsonl >order.jsonl
+run 65 "an order that cannot be counted on" cairn score order.jsonl -o never --reward exact $base
+has err 'order.jsonl.*order: found 9223372036854775807' "is named"
 run 65 "a verifier that hangs runs out of time" cairn score one.jsonl -o never --exec "sleep 60" $base env.math.exec_timeout=0.3
 has err "time is up" "and the message says so"
 

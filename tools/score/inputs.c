@@ -4,6 +4,7 @@
 #include "libcommon/rng.h"
 #include "libcommon/xalloc.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,10 +88,15 @@ void score_read(struct samples *set, const char *const *path, int n)
 		if (samples_read_any(set, path[i], &e))
 			die_err(&e);
 		for (long k = from; k < set->n; k++) {
-			forget_scores(set->s + k);
-			set->s[k].order += next;
-			if (set->s[k].order > most)
-				most = set->s[k].order;
+			struct sample *a = set->s + k;
+
+			forget_scores(a);
+			if (a->order >= LONG_MAX - next)
+				die(EX_DATAERR, "%s: sample (prompt %ld, %ld): order: found %ld, wanted less", path[i], a->prompt_id,
+				    a->sample_index, a->order);
+			a->order += next;
+			if (a->order > most)
+				most = a->order;
 		}
 		next = most >= next ? most + 1 : next;
 	}

@@ -32,6 +32,29 @@ static void need_numbers(const float *v, const float *w, const char *name, const
 			    s->prompt_id, s->sample_index, name, i);
 }
 
+static void need_weights(const float *w, const struct sample *s, const char *path)
+{
+	for (long i = 0; w && i < s->length - s->prompt_length; i++)
+		if (!isfinite(w[i]))
+			die(EX_DATAERR, "%s: sample (prompt %ld, %ld): the loss weight of token %ld is not finite", path, s->prompt_id,
+			    s->sample_index, i);
+}
+
+/* Updates are numbered from 0 without a gap: an empty one would still move the weights by their momentum. */
+static long count_updates(const struct sample *const *order, long n, const char *path)
+{
+	long have = 0;
+
+	for (long i = 0; i < n; i++) {
+		if (order[i]->update > have)
+			die(EX_DATAERR, "%s: sample (prompt %ld, %ld): update %ld, but none has update %ld", path, order[i]->prompt_id,
+			    order[i]->sample_index, order[i]->update, have);
+		if (i + 1 == n || order[i + 1]->update > have)
+			have++;
+	}
+	return have;
+}
+
 static void check_ids(const struct sample *s, const struct model_config *cfg, const char *path)
 {
 	if (s->length > cfg->max_position)
@@ -51,6 +74,8 @@ static void make_lesson(struct lesson *l, const struct sample *s, const struct r
 	double beta = recipe_real(r, "loss_fn.reference_policy_kl_penalty");
 	bool free_ratio = recipe_bool(r, "loss_fn.force_on_policy_ratio") || recipe_bool(r, "loss_fn.disable_ppo_ratio");
 
+	for (int i = 0; i < LOSS_TERMS; i++)
+		need_weights(s->loss_weights[i], s, path);
 	need(s->loss_weights[LOSS_POLICY], "loss_weights/policy", s, path);
 	need(s->advantages, "advantages", s, path);
 	need_numbers(s->advantages, s->loss_weights[LOSS_POLICY], "advantages", s, path);
@@ -62,6 +87,10 @@ static void make_lesson(struct lesson *l, const struct sample *s, const struct r
 		need(s->loss_weights[LOSS_KL], "loss_weights/kl", s, path);
 		need(s->reference_logprobs, "reference_logprobs", s, path);
 		need_numbers(s->reference_logprobs, s->loss_weights[LOSS_KL], "reference_logprobs", s, path);
+		if (recipe_bool(r, "loss_fn.use_on_policy_kl_approximation")) {
+			need(s->logprobs, "logprobs of the sampler", s, path);
+			need_numbers(s->logprobs, s->loss_weights[LOSS_KL], "logprobs", s, path);
+		}
 	}
 	*l = (struct lesson){
 		.s = { s->token_ids, s->length, s->prompt_length, s->loss_mask },
@@ -116,7 +145,7 @@ void rl_open(struct rl *b, const char *path, const struct checkpoint *c, const s
 	for (long i = 0; i < b->set.n; i++)
 		order[i] = b->set.s + i;
 	qsort(order, (size_t)b->set.n, sizeof(*order), by_update);
-	b->updates = order[b->set.n - 1]->update + 1;
+	b->updates = count_updates(order, b->set.n, path);
 	b->lesson = xcalloc((size_t)b->set.n, sizeof(*b->lesson));
 	b->first = xcalloc((size_t)b->updates + 1, sizeof(*b->first));
 	for (long i = 0; i < b->set.n; i++) {
@@ -128,9 +157,6 @@ void rl_open(struct rl *b, const char *path, const struct checkpoint *c, const s
 		make_lesson(b->lesson + i, s, r, same, path);
 		b->first[s->update + 1] = i + 1;
 	}
-	for (long u = 0; u < b->updates; u++)
-		if (b->first[u + 1] < b->first[u])
-			b->first[u + 1] = b->first[u];
 	free(order);
 }
 

@@ -82,9 +82,12 @@ static bool counts(const struct lesson *l, long i)
 /* What the recorded numbers say about this arithmetic, for the tokens that are learnt from. */
 static void compare(struct update_report *u, const struct lesson *l, const float *lp)
 {
+	bool any = false;
+
 	for (long i = 0; i < l->x.n; i++) {
 		if (!counts(l, i))
 			continue;
+		any = true;
 		u->tokens++;
 		if (l->recorded) {
 			u->compared++;
@@ -98,6 +101,7 @@ static void compare(struct update_report *u, const struct lesson *l, const float
 			u->kl_error += expm1(-d) + d;
 		}
 	}
+	u->sequences += any;
 }
 
 /* The rows of one bin: log-probabilities in, their gradient out. */
@@ -175,7 +179,6 @@ void train_update(struct update_report *u, struct trainer *t, const struct lesso
 {
 	memset(u, 0, sizeof(*u));
 	loss_sums_init(&u->sums);
-	u->sequences = n;
 	model_zero_grad(t->m);
 	if (n)
 		run_bins(u, t, l, n, true);
@@ -188,7 +191,6 @@ void train_evaluate(struct update_report *u, struct trainer *t, const struct les
 {
 	memset(u, 0, sizeof(*u));
 	loss_sums_init(&u->sums);
-	u->sequences = n;
 	if (n)
 		run_bins(u, t, l, n, false);
 }
