@@ -63,6 +63,18 @@ run 65 "a sample without advantages" cairn train-step start without.jsonl -o x -
 sed '3s/"token_ids": \[[0-9]*/"token_ids": [259/' scored.jsonl >id.jsonl
 run 65 "a token that the model does not know" cairn train-step start id.jsonl -o x -c r.yaml
 has err '259' "is named"
+sed '1s/"update": 0/"update": 9223372036854775807/' scored.jsonl >far.jsonl
+run 65 "an update far away" cairn train-step start far.jsonl -o x -c r.yaml
+has err 'update 9223372036854775807, but none has update 2' "is named, with the one that is missing"
+sed '1s/"update": 0/"update": 3/' scored.jsonl >gap.jsonl
+run 65 "updates with a gap" cairn train-step start gap.jsonl -o x -c r.yaml
+sed '2s|"loss_weights/policy": \[[0-9.e-]*|"loss_weights/policy": [1e999|' scored.jsonl >infinite.jsonl
+run 65 "a weight that is not finite" cairn train-step start infinite.jsonl -o x -c r.yaml
+has err 'loss weight of token 0' "is named"
+sed '3s/, "logprobs": \[[^]]*\]//' scored.jsonl >unsaid.jsonl
+run 65 "no log-probabilities of the sampler where the KL term wants them" cairn train-step start unsaid.jsonl -o x -c r.yaml \
+	loss_fn.use_on_policy_kl_approximation=true
+has err 'no logprobs' "says so"
 gone "none of these left anything"
 find start samples scored -type f -exec sha256sum {} + | sort | diff - inputs >difference; ok $? "or changed its inputs"
 
@@ -106,6 +118,14 @@ has skipped/manifest.json '"skipped": 2' "the checkpoint counts them"
 has skipped/manifest.json '"updates": 0' "and no update"
 has skipped/manifest.json '"step": 2' "but the steps"
 is "$(tensor skipped $name exp_avg | grep -o '"max": [^,]*')" '"max": 0.0' "the moments are as they were"
+
+# Line ends that the template puts behind the last answer are not learnt, the end token is.
+cairn import-weights --init model.json --tokenizer bytes --chat-template chatml --seed 1 -o chatml >out
+echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' >talk.jsonl
+run 0 "a conversation" cairn train-step chatml --data talk.jsonl --evaluate -c r.yaml policy.max_total_sequence_length=64
+is "$(metric validation/num_tokens)" 12 "b, ten letters of <|im_end|>, and the end token count"
+run 0 "without an end token" cairn train-step chatml --data talk.jsonl --evaluate -c r.yaml policy.max_total_sequence_length=64 data.add_eos=false
+is "$(metric validation/num_tokens)" 11 "b and ten letters"
 
 # -- a resume ----------------------------------------------------------------------------------------------
 # Masters (B73): bfloat16 weights, steps too small for them.

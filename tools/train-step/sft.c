@@ -106,6 +106,17 @@ static void add_eos(const struct sft *s, struct token_list *out, struct str *mas
 	str_putc(mask, 1);
 }
 
+/* Line ends behind the last answer are the template's, not the answer's: the mark that ends it comes last (NeMo-RL). */
+static void strip_line_ends(struct str *text, struct chat_span *mark, long marks)
+{
+	struct chat_span *last = marks ? mark + marks - 1 : NULL;
+
+	while (last && text->len > last->start && text->s[text->len - 1] == '\n')
+		text->len--;
+	if (last && last->end > text->len)
+		last->end = text->len;
+}
+
 static void make_lesson(struct sft *s, long row, struct lesson *l, struct weighed *w)
 {
 	struct chat_span *mark = NULL, *span = NULL;
@@ -126,6 +137,7 @@ static void make_lesson(struct sft *s, long row, struct lesson *l, struct weighe
 	how.add_generation_prompt = true; /* its header is given in a rollout, so it is not learnt */
 	if (chat_assistant_spans(s->tmpl, &how, recipe_bool(s->r, "sft.only_unmask_final"), &mark, &marks, &text, &e))
 		die_err(&e);
+	strip_line_ends(&text, mark, marks);
 	how.add_generation_prompt = false;
 	if (chat_template_render(s->tmpl, &how, &plain, &span, &spans, &e))
 		die_err(&e);
