@@ -65,9 +65,10 @@ run 65 "a token that the model does not know" cairn train-step start id.jsonl -o
 has err '259' "is named"
 sed '1s/"update": 0/"update": 9223372036854775807/' scored.jsonl >far.jsonl
 run 65 "an update far away" cairn train-step start far.jsonl -o x -c r.yaml
-has err 'update 9223372036854775807, but none has update 2' "is named, with the one that is missing"
+has err 'update 9223372036854775807' "is named"
 sed '1s/"update": 0/"update": 3/' scored.jsonl >gap.jsonl
 run 65 "updates with a gap" cairn train-step start gap.jsonl -o x -c r.yaml
+has err 'update 3, but none has update 2' "both are named"
 sed '2s|"loss_weights/policy": \[[0-9.e-]*|"loss_weights/policy": [1e999|' scored.jsonl >infinite.jsonl
 run 65 "a weight that is not finite" cairn train-step start infinite.jsonl -o x -c r.yaml
 has err 'loss weight of token 0' "is named"
