@@ -6,7 +6,7 @@
 # RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.  CAIRN_SCORE_OPTIONS goes to score as it is
 # (--exec CMD, --shuffle-rewards SEED).
 set -eu
-[ $# -ge 1 ] || { echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64; }
+case ${1:--} in -*) echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
 
 start_run "$@"

@@ -4,7 +4,7 @@
 #
 # RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.
 set -eu
-[ $# -ge 1 ] || { echo "usage: sft.sh RECIPE [key=value ...]" >&2; exit 64; }
+case ${1:--} in -*) echo "usage: sft.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
 
 start_run "$@"

@@ -38,6 +38,8 @@ run 78 "another recipe under this name" sh "$grpo" r.yaml grpo.max_num_steps=5 g
 has err 'max_num_steps: 5' "is refused, and the difference shown"
 files run | diff - before >difference; ok $? "nothing is touched"
 run 64 "no recipe" sh "$grpo"
+run 64 "an option for a recipe" sh "$grpo" --help
+has err '^usage: grpo.sh RECIPE' "shows the usage"
 run 66 "a recipe that is not there" sh "$grpo" nowhere.yaml
 run 78 "a key that is unknown" sh "$grpo" r.yaml grpo.max_num_stepz=5
 has err 'max_num_steps' "with the nearest one"

@@ -29,6 +29,7 @@ for period in 2 3 4; do
 	is "$(digests p$period/checkpoints/step-000004)" "$(digests run/checkpoints/step-000004)" "gives the same bits"
 done
 
+run 64 "an option for a recipe" sh "$sft" --help
 run 78 "no training data" sh "$sft" r.yaml --unset data.train.data_path checkpointing.checkpoint_dir=nodata
 has err 'data.train.data_path' "names the key"
 
