@@ -72,7 +72,10 @@ is "$(field weights_digest)" "$(import-weights full -o full2.ckpt | field weight
 # Another tokenizer, another template.
 run 0 "--tokenizer bytes" import-weights full --tokenizer bytes --chat-template chatml -o bytes.ckpt
 has bytes.ckpt/hf/tokenizer_config.json '<\|bos\|>' "its files are written"
-has bytes.ckpt/hf/chat_template.jinja 'im_start' "and the template"
+has bytes.ckpt/hf/chat_template.jinja '^{{ bos_token }}.*im_start' "and the template, with the BOS that a rollout begins with"
+has err 'im_end.*no tokens' "whose marks these bytes do not have, with a warning"
+run 65 "a checkpoint" import-weights bytes.ckpt -o again.ckpt
+has err 'bytes.ckpt: a checkpoint' "is told from a model of others"
 [ ! -e bytes.ckpt/hf/merges.txt ]; ok $? "those of the other tokenizer are not there"
 run 0 "--tokenizer none" import-weights full --tokenizer none -o none.ckpt
 is "$(cat err)" "" "as asked, without a warning"

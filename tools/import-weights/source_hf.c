@@ -282,18 +282,30 @@ void source_tokenizer(struct source *s, const char *from)
 		die(EX_NOINPUT, "%s: no tokenizer.json in it", from);
 }
 
+/* BOS stands in the template itself, as in those of others: who reads the exported folder gets the ids of a rollout. */
+static void builtin_template(struct str *text, const struct source *s, const char *name)
+{
+	const struct tokenizer *t = s->tokenizer;
+
+	if (t && tokenizer_adds_bos(t) && tokenizer_bos(t) >= 0)
+		str_puts(text, "{{ bos_token }}");
+	str_puts(text, chat_template_builtin_text(name));
+	if (t && !strcmp(name, "chatml") && (tokenizer_id(t, "<|im_start|>") < 0 || tokenizer_id(t, "<|im_end|>") < 0))
+		log_warn("--chat-template chatml: its marks <|im_start|> and <|im_end|> are no tokens of this tokenizer, so they are "
+			 "spelt out and answered too; plain has none");
+}
+
 void source_chat_template(struct source *s, const char *from)
 {
 	struct str text = { 0 };
 	struct err e = ERR_INIT;
-	const char *own = chat_template_builtin_text(from);
 
 	source_drop_side(s, "chat_template.jinja");
 	s->has_template = false;
 	if (!strcmp(from, "none"))
 		return;
-	if (own)
-		str_puts(&text, own);
+	if (chat_template_builtin_text(from))
+		builtin_template(&text, s, from);
 	else if (file_read(&text, from, 1 << 20, &e))
 		die_err(&e);
 	set_template(s, text.s ? text.s : "", text.len);
@@ -303,13 +315,15 @@ void source_chat_template(struct source *s, const char *from)
 void source_open_hf(struct source *s, const char *path, enum dtype dtype)
 {
 	char *dir = folder(path), *config = path_join(dir, "config.json"),
-	     *adapter = path_join(dir, "adapter_config.json");
+	     *adapter = path_join(dir, "adapter_config.json"), *manifest = path_join(path, "manifest.json");
 	struct err e = ERR_INIT;
 
 	s->kind = SOURCE_HF;
 	s->path = path;
 	if (!file_exists(path))
 		die(EX_NOINPUT, "%s: no such file or folder", path);
+	if (file_exists(manifest))
+		die(EX_DATAERR, "%s: a checkpoint or samples already, wanted a Hugging Face folder, a .safetensors or a .gguf file", path);
 	if (file_exists(adapter) && !file_exists(config))
 		die(EX_UNAVAILABLE, "%s: an adapter; importing adapters is not built", path);
 	read_config(s, config, dtype);
@@ -322,4 +336,5 @@ void source_open_hf(struct source *s, const char *path, enum dtype dtype)
 	free(dir);
 	free(config);
 	free(adapter);
+	free(manifest);
 }
