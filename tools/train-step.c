@@ -73,6 +73,17 @@ static void choose_algorithm(struct job *j, int nargs)
 		die(EX_CANTCREAT, "%s exists; remove it, or name another place for the new checkpoint", o.out);
 }
 
+/* A run goes on with the arithmetic it began with: on another one its bits are another run's. */
+static void check_arithmetic(const struct job *j)
+{
+	char own[17];
+
+	if (!j->c.fingerprint || !strcmp(j->c.fingerprint, fingerprint_text(own, j->k)) || recipe_bool(j->r, "cairn.other_arithmetic"))
+		return;
+	die(EX_TEMPFAIL, "%s: trained with the arithmetic %s, here it is %s (%s, %s); go on where it began, or give"
+	    " cairn.other_arithmetic=true", j->c.dir, j->c.fingerprint, own, j->k->name, j->k->isa);
+}
+
 /* Sequences first: what is refused is refused before the model is loaded. */
 static void open_lessons(struct job *j)
 {
@@ -234,6 +245,8 @@ int main(int argc, char **argv)
 
 	load_checkpoint(&j.c, args[0]);
 	load_config(&j.cfg, &j.c);
+	if (!o.evaluate)
+		check_arithmetic(&j);
 	enum dtype t = start_precision(j.r, &j.c);
 	if (o.dry_run)
 		dry_run(&j, t);

@@ -263,4 +263,15 @@ for kib; do
 done
 [ $refused -gt 0 ] && [ $bad -eq 0 ]; ok $? "memory that the system refuses: 69 and the bytes"
 gone "none of it left anything"
+# -- another arithmetic -----------------------------------------------------------------------------------
+cairn train-step start --data train.jsonl -c r.yaml -o here >out || exit 1
+if [ "$(cairn train-step here --data train.jsonl -c r.yaml --isa portable -o x 2>&1 >out; echo $?)" = 0 ]; then
+	skip "a run that changes its arithmetic" "this machine has only the portable one"
+else
+	rm -rf x
+	run 75 "a run does not change its arithmetic by itself" cairn train-step here --data train.jsonl -c r.yaml --isa portable -o x
+	has err "cairn.other_arithmetic" "and says how to make it"
+	gone "nothing is left"
+	run 0 "told to, it goes on" cairn train-step here --data train.jsonl -c r.yaml --isa portable -o there cairn.other_arithmetic=true
+fi
 tap_done
