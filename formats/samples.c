@@ -204,6 +204,10 @@ const char *sample_wrong(char buf[200], const struct samples *set, const struct 
 	else if (s->update < -1 || s->unit < -1)
 		snprintf(buf, 200, "update, unit: found %ld, %ld, wanted 0 or more", s->update,
 			 s->unit);
+	else if (s->temperature != 0 &&
+		 !(s->temperature >= TEMPERATURE_LEAST && s->temperature <= TEMPERATURE_MOST))
+		snprintf(buf, 200, "temperature: found %g, wanted 0, or %g to %g", s->temperature,
+			 TEMPERATURE_LEAST, TEMPERATURE_MOST);
 	else if (s->rewards && !set->reward_names)
 		snprintf(buf, 200, "rewards: values without names");
 	else if (s->expert_ids && s->length && (set->expert_layers < 1 || set->expert_slots < 1))

@@ -32,6 +32,10 @@ enum finish {
 };
 const char *finish_name(enum finish f);         /* "stop", ...; FINISH_NONE: NULL */
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION };
+/* A temperature is 0 (greedy) or lies between these: logits divided by it have to stay finite in float32. */
+#define TEMPERATURE_LEAST 1e-6
+#define TEMPERATURE_MOST 1e6
+
 enum loss_term { LOSS_POLICY, LOSS_KL, LOSS_NLL, LOSS_VALUE, LOSS_TERMS };
 const char *loss_term_name(enum loss_term t);   /* "policy", "kl", "nll", "value" */
 

@@ -35,7 +35,8 @@ static int torch_optimizer(struct optim_config *o, const struct recipe *r, struc
 		return recipe_error(r, "policy.optimizer.kwargs.betas", e, "wanted two numbers");
 	o->beta1 = strtod(betas->item[0].text, NULL);
 	o->beta2 = strtod(betas->item[1].text, NULL);
-	if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1))
+	/* As float32, which moments are: one that rounds to 1 would never learn. */
+	if (!(o->beta1 >= 0 && (float)o->beta1 < 1 && o->beta2 >= 0 && (float)o->beta2 < 1))
 		return recipe_error(r, "policy.optimizer.kwargs.betas", e, "wanted two numbers from 0 up to, but not, 1");
 	return 0;
 }

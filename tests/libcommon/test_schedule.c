@@ -152,6 +152,7 @@ int main(void)
 	optimizer();
 	struct schedule s = schedule("");
 	ok(schedule_lr(&s, 0) == 5e-6 && schedule_lr(&s, 12345) == 5e-6, "no scheduler: constant");
+	refused("policy: {optimizer: {kwargs: {betas: [0.9, 0.99999999]}}}", "but not, 1");
 	refused("policy: {scheduler: {name: torch.optim.lr_scheduler.StepLR}}", "is no scheduler that we have");
 	refused("policy: {scheduler: [{name: LinearLR}, {name: LinearLR}]}", "no milestones");
 	refused("policy: {scheduler: [{name: LinearLR}, {name: LinearLR}, {milestones: [4, 5]}]}", "wanted a list of 1");

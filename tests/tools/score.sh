@@ -71,6 +71,14 @@ run 0 "the same samples" cairn inspect --diff crash crash4
 sed 's/{/{"order": 9223372036854775807, /' one.jsonl >order.jsonl
 run 65 "an order that cannot be counted on" cairn score order.jsonl -o never --reward exact $base
 has err 'order.jsonl.*order: found 9223372036854775807' "is named"
+for t in 1e-46 -1 1e300; do
+	sed "s/\"temperature\": 1.0/\"temperature\": $t/" one.jsonl >hot.jsonl
+	run 65 "a temperature of $t" cairn score hot.jsonl -o never --reward exact $base
+	has err 'temperature: found' "is named"
+done
+echo '{"prompt": "1+1="}' >prompt.jsonl
+run 78 "rollout: too cold a temperature" cairn rollout ck --prompts prompt.jsonl --text policy.generation.temperature=1e-46
+has err 'temperature: found 1e-46' "is named"
 run 65 "a verifier that hangs runs out of time" cairn score one.jsonl -o never --exec "sleep 60" $base env.math.exec_timeout=0.3
 has err "time is up" "and the message says so"
 

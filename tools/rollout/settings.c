@@ -29,6 +29,9 @@ static void read_draws(struct rollout *o)
 	char key[64];
 
 	o->temperature = recipe_real(o->r, key_of(o, key, "temperature"));
+	if (o->temperature != 0 && !(o->temperature >= TEMPERATURE_LEAST && o->temperature <= TEMPERATURE_MOST))
+		die(EX_CONFIG, "%s: %s: found %g, wanted 0 (greedy), or %g to %g", recipe_where(o->r, key), key, o->temperature,
+		    TEMPERATURE_LEAST, TEMPERATURE_MOST);
 	o->top_p = recipe_real(o->r, key_of(o, key, "top_p"));
 	o->min_p = recipe_real(o->r, key_of(o, key, "min_p"));
 	key_of(o, key, "top_k");
