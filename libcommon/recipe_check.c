@@ -1,6 +1,7 @@
 #include "libcommon/recipe_node.h"
 
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -138,8 +139,8 @@ static int distance(const char *a, size_t na, const char *b, size_t nb)
 	return d[na][nb];
 }
 
-/* Component by component, counted from the end, so that a forgotten or a wrong section costs little: the leaf counts in full,
- * a section that is missing 3. */
+/* Component by component, counted from the end, so that a forgotten or a wrong section costs little: the leaf counts in full
+ * and must be half right, a section that is missing counts 3. */
 static int far(const char *path, const char *const *part, int n)
 {
 	const char *end = path + strlen(path);
@@ -157,10 +158,15 @@ static int far(const char *path, const char *const *part, int n)
 			if (!(len == 1 && *from == '*')) {
 				size_t given = strlen(part[n]), less = given < len ? given : len;
 				int d = distance(from, len, part[n], given);
-				/* A name cut short, or with more behind it. */
-				if (less > 2 && !memcmp(from, part[n], less) && d > 2)
+				/* A name cut short, or with more behind or before it. */
+				if (less > 2 && d > 2 && (!memcmp(from, part[n], less) ||
+							  !memcmp(end - less, part[n] + given - less, less)))
 					d = 2;
-				sum += d > 4 && end != path + strlen(path) ? 4 : d;
+				bool leaf = end == path + strlen(path);
+
+				if (leaf && 2 * d > (int)(given > len ? given : len))
+					return INT_MAX;
+				sum += d > 4 && !leaf ? 4 : d;
 			}
 		}
 		if (from == path)
@@ -169,16 +175,22 @@ static int far(const char *path, const char *const *part, int n)
 	}
 }
 
+/* A key that is not used counts 2 more; of equal ones the shorter path. */
 const struct recipe_key *recipe_key_nearest(const char *const *part, int n)
 {
 	const struct recipe_key *best = NULL;
-	int least = (int)strlen(part[n - 1]) / 2 + 8;
+	int least = (int)strlen(part[n - 1]) / 2 + 12;
 
 	for (int i = 0; i < recipe_nkeys; i++) {
-		int d = far(recipe_keys[i].path, part, n);
-		if (d < least) {
+		const struct recipe_key *k = &recipe_keys[i];
+		int d = far(k->path, part, n);
+
+		if (d == INT_MAX)
+			continue;
+		d += k->state == RECIPE_USED ? 0 : 2;
+		if (d < least || (best && d == least && strlen(k->path) < strlen(best->path))) {
 			least = d;
-			best = &recipe_keys[i];
+			best = k;
 		}
 	}
 	return best;

@@ -24,6 +24,8 @@ static void refused(int code, const char *text, const char *over, const char *sa
 static void config(void)
 {
 	refused(78, "policy:\n  precison: float32\n", NULL, "r.yaml:2: unknown key 'policy.precison'; nearest is 'policy.precision'");
+	refused(78, "policy: {max_new_token: 2}", NULL, "nearest is 'policy.generation.max_new_tokens'");
+	refused(78, "lr: 1e-5", NULL, "nearest is 'policy.optimizer.kwargs.lr'");
 	refused(78, "grpo: {num_generations: 2}", NULL, "nearest is 'grpo.num_generations_per_prompt'");
 	refused(78, "policy.precision: float32\n", NULL, "r.yaml:1: unknown key 'policy.precision'");
 	refused(78, "env: {math: {number_workers: 2}}", NULL, "nearest is 'env.*.num_workers'");
