@@ -227,6 +227,23 @@ static void fail(struct exec *x, struct child *c, const char *why)
 
 static void tell(struct exec *x, struct child *c);
 
+/* The shell's answer to a command that it cannot run: no other sample would fare better. */
+static void check_command(const struct child *c, const char *command)
+{
+	siginfo_t end = { 0 };
+
+	/* It closes its pipe a moment before it can be waited for. */
+	for (int i = 0; i < 20 && !end.si_pid; i++) {
+		if (i)
+			usleep(5000);
+		if (waitid(P_PID, (id_t)c->pid, &end, WEXITED | WNOHANG | WNOWAIT))
+			return;
+	}
+	if (end.si_code == CLD_EXITED && (end.si_status == 126 || end.si_status == 127))
+		die(EX_NOINPUT, "--exec %s: the shell cannot run it (status %d): wanted a command that is there and executable",
+		    command, end.si_status);
+}
+
 /*
  * It ended with a sample in hand.  One that had answered before may have ended for its own reasons, so a new one gets the sample;
  * a new one that ends too has died of it.
@@ -234,6 +251,7 @@ static void tell(struct exec *x, struct child *c);
 static void died(struct exec *x, struct child *c, const char *why)
 {
 	if (c->fresh) {
+		check_command(c, x->w->exec);
 		fail(x, c, why);
 		return;
 	}
