@@ -32,6 +32,8 @@ BASE = {"vocab_size": 259, "hidden_size": 16, "intermediate_size": 40, "num_hidd
 MODELS = {
     "llama": BASE | {"model_type": "llama", "tie_word_embeddings": True},
     "qwen2": {k: v for k, v in BASE.items() if k != "head_dim"} | {"model_type": "qwen2", "tie_word_embeddings": False, "vocab_size": 263},
+    "odd": BASE | {"model_type": "qwen3", "tie_word_embeddings": True, "hidden_size": 19, "intermediate_size": 29, "num_attention_heads": 6,
+                   "num_key_value_heads": 3, "head_dim": 10, "vocab_size": 269, "max_position_embeddings": 700},
     "qwen3": BASE | {"model_type": "qwen3", "tie_word_embeddings": False, "num_key_value_heads": 1},
 }
 RECIPE = {
@@ -82,6 +84,8 @@ CASES = {                               # model, what is changed in loss_fn, grp
                                                 "max_response_length": 9}}, {}),
     "stop properly": ("llama", {}, {"reward_shaping": {"enabled": True, "stop_properly_penalty_coef": 0.3}}, {}),
     "activation checkpointing": ("qwen3", {}, {}, {"dtensor_cfg": {"activation_checkpointing": True}}),
+    "long, odd sizes": ("odd", {}, {"num_prompts_per_step": 5, "num_generations_per_prompt": 3},
+                        {"train_global_batch_size": 5, "max_total_sequence_length": 650, "generation": {"max_new_tokens": 640}}),
     "megatron": ("llama", {}, {}, {"megatron_cfg": {"enabled": True, "optimizer": {
         "lr": 4e-3, "min_lr": 1e-3, "weight_decay": 0.05, "adam_eps": 1e-5, "clip_grad": 0.5},
         "scheduler": {"lr_decay_style": "constant", "lr_warmup_iters": 2, "lr_warmup_init": 1e-3, "lr_decay_iters": 10}}}),
