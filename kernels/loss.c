@@ -136,8 +136,11 @@ static void add_kl(float *dlp, struct loss_sums *s, const struct loss_tokens *x,
 		if (x->w_kl[i] == 0)
 			continue;
 		k = kl_token(&grad, (double)x->ref[i] - (double)x->lp[i], c);
-		if (c->kl_on_policy)
-			w *= exp((double)x->lp[i] - (double)x->gen[i]);
+		if (c->kl_on_policy) {
+			double v = exp((double)x->lp[i] - (double)x->gen[i]);
+
+			w *= isfinite(v) ? v : 0;
+		}
 		s->kl += w * k;
 		s->kl_plain += k;
 		dlp[i] += (float)(w * grad);
