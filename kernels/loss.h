@@ -15,7 +15,8 @@
  *	on_policy    r_t = 1 with the derivative of exp(lp - stopgrad(lp))
  *	cispo        l_t = -A stopgrad(clamp(r)) lp
  *	KL           d = clamp(ref - lp, -kl_input, kl_input);  k1 = -d, k2 = d^2 / 2, k3 = e^d - 1 - d, clamped to
- *	             -kl_output .. kl_output, times beta; times exp(gen's on-policy correction) where asked: exp(lp - gen), held constant, 0 if not finite.
+ *	             -kl_output .. kl_output, times beta; times exp(lp - gen) where asked (kl_on_policy), held constant,
+ *	             0 if not finite.
  *	             Gradients are those of the plain estimator; where a clamp is active they are 0.  (Schulman, "Approximating KL", 2020)
  *	NLL          l_t = -lp
  */
