@@ -2,27 +2,59 @@
 #define LIBCOMMON_COMM_H
 
 /*
- * Ranks.  Today one rank; the interface is general so that code above never asks.  A launcher that says
- * n > 1 while this build has no MPI is an error (69), never n copies of one rank.
+ * Ranks that work together.  The world comes from the launcher (mpirun, srun); groups are cut from it.  With one rank every
+ * function is trivial and no library is opened.  Under a launcher MPI is opened as a shared object that lies beside the programs
+ * (libexec/cairn/comm_mpi.so); a launcher that says n > 1 where that is not there, or where MPI says otherwise, is an error (69),
+ * never n copies of one rank.
+ *
+ * Every member of a group calls the same functions in the same order with matching sizes.  Sums are formed in ascending order of
+ * ranks, ((r0 + r1) + r2) + ..., on every rank alike, whatever the library would do: the bits do not depend on it.  Sizes are
+ * 64-bit; a transfer of more than the library's limit is cut into pieces.
+ *
+ * Failure.  A rank that dies (die(), bug(), a signal) ends all ranks with its message and its exit status.  A call that waits longer
+ * than CAIRN_COMM_TIMEOUT seconds (600; 0: for ever) ends all with the name of the group, of the call, its number and its size (75).
  */
 
 #include "libcommon/die.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct comm {
 	int rank, size;
+	const char *name;               /* "world", "tp", "dp", ...: for messages */
 	const struct comm_ops *ops;     /* NULL: one rank */
 	void *impl;
 };
 
-int comm_init(struct comm *c, struct err *e) MUST_CHECK; /* reads OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS under srun */
+int comm_init(struct comm *world, struct err *e) MUST_CHECK; /* reads OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS under srun */
+/* The ranks of `c` that gave the same color, ordered by key, then rank.  Every rank of c calls it.  name: a literal. */
+void comm_split(struct comm *out, struct comm *c, int color, int key, const char *name);
+void comm_release(struct comm *c);
+
 void comm_barrier(struct comm *c);
-/* In place, in a fixed order of ranks. */
+void comm_broadcast(struct comm *c, void *p, size_t bytes, int root);
+/* In place: the sum (the largest) over the ranks, on every rank. */
 void comm_sum_f32(struct comm *c, float *x, size_t n);
 void comm_sum_f64(struct comm *c, double *x, size_t n);
-void comm_gather(struct comm *c, void *all, const void *mine, size_t bytes); /* all: size * bytes, on every rank */
-void comm_broadcast(struct comm *c, void *p, size_t bytes, int root);
-void comm_release(struct comm *c);
+void comm_max_f32(struct comm *c, float *x, size_t n);
+/* all: what each rank gave, in order of ranks, on every rank.  gather_v: bytes[size] of each, the same on every rank. */
+void comm_gather(struct comm *c, void *all, const void *mine, size_t bytes);
+void comm_gather_v(struct comm *c, void *all, const void *mine, const size_t *bytes);
+/* in: count[0] + ... + count[size - 1] elements on every rank; out: the sum of part `rank`, count[rank] of them. */
+void comm_scatter_sum_f32(struct comm *c, float *out, const float *in, const size_t *count);
+/* Rank i gets send_bytes[i] from `send`, where the parts lie in order of ranks; what comes lies in order of ranks in recv. */
+void comm_all_to_all(struct comm *c, void *recv, const size_t *recv_bytes, const void *send, const size_t *send_bytes);
+
+/* Point to point: messages between two ranks arrive in the order sent.  Buffers stay untouched until comm_wait(). */
+struct comm_request { void *impl; };
+void comm_send(struct comm *c, struct comm_request *q, const void *p, size_t bytes, int to);
+void comm_recv(struct comm *c, struct comm_request *q, void *p, size_t bytes, int from);
+/* comm_scatter_sum_f32() that runs while the caller computes; `in` and `out` stay untouched until comm_wait(). */
+void comm_scatter_sum_start(struct comm *c, struct comm_request *q, float *out, const float *in, const size_t *count);
+void comm_wait(struct comm *c, struct comm_request *q);
+
+/* All ranks agree: 0 where rc is 0 everywhere, else -1 on all with the message of the lowest rank that failed. */
+int comm_agree(struct comm *c, int rc, struct err *e) MUST_CHECK;
 
 #endif

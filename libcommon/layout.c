@@ -18,6 +18,43 @@ void layout_release(struct layout *l)
 	l->stage_of_layer = NULL;
 }
 
+long layout_world(const struct layout *l)
+{
+	return l->tp * l->cp * l->dp * l->pp;
+}
+
+long layout_edp(const struct layout *l)
+{
+	return l->tp * l->cp * l->dp / (l->etp * l->ep);
+}
+
+struct place layout_place(const struct layout *l, long rank)
+{
+	if (rank < 0 || rank >= layout_world(l))
+		bug("rank %ld of %ld", rank, layout_world(l));
+	long dense = l->tp * l->cp, stage = dense * l->dp, at = rank % stage, expert = l->etp * l->ep;
+
+	return (struct place){
+		.tp = at % l->tp, .cp = at / l->tp % l->cp, .dp = at / dense, .pp = rank / stage,
+		.etp = at % l->etp, .ep = at / l->etp % l->ep, .edp = at / expert,
+	};
+}
+
+long layout_rank(const struct layout *l, const struct place *p)
+{
+	return p->tp + l->tp * (p->cp + l->cp * (p->dp + l->dp * p->pp));
+}
+
+long layout_expert_rank(const struct layout *l, const struct place *p)
+{
+	return p->etp + l->etp * (p->ep + l->ep * (p->edp + layout_edp(l) * p->pp));
+}
+
+long layout_stage(const struct layout *l, long layer)
+{
+	return l->stage_of_layer ? l->stage_of_layer[layer] : 0;
+}
+
 void layout_to_json(struct json_out *o, const struct layout *l)
 {
 	json_begin(o, '{');

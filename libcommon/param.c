@@ -8,13 +8,13 @@ struct kind {
 	const char *name;       /* within the layer or the model */
 	const char *shape;      /* a letter a dimension */
 	int tp_axis;
-	char unit; /* a letter again; 'q' = the heads of one group, 'k' = one head, '1' */
+	char unit; /* a letter again; 'q' = the heads of one group, 'k' = one head, 'i' = a chunk of I, 'v' = PARAM_VOCAB_UNIT, '1' */
 	enum grad_state tp_grad;
 	char chunks;            /* 'o': by kv heads, 'd': by intermediate, '1' */
 };
 
 static const struct kind kinds[] = {
-	[PARAM_EMBED] = { "model.embed_tokens.weight", "VH", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_EMBED] = { "model.embed_tokens.weight", "VH", 0, 'v', GRAD_SHARDED, '1' },
 	[PARAM_INPUT_NORM] = { "input_layernorm.weight", "H", -1, '1', GRAD_SAME, '1' },
 	[PARAM_Q] = { "self_attn.q_proj.weight", "QH", 0, 'q', GRAD_SHARDED, '1' },
 	[PARAM_K] = { "self_attn.k_proj.weight", "KH", 0, 'k', GRAD_SHARDED, '1' },
@@ -28,32 +28,16 @@ static const struct kind kinds[] = {
 	[PARAM_Q_NORM] = { "self_attn.q_norm.weight", "D", -1, '1', GRAD_PARTIAL, '1' },
 	[PARAM_K_NORM] = { "self_attn.k_norm.weight", "D", -1, '1', GRAD_PARTIAL, '1' },
 	[PARAM_POST_NORM] = { "post_attention_layernorm.weight", "H", -1, '1', GRAD_SAME, '1' },
-	[PARAM_GATE] = { "mlp.gate_proj.weight", "IH", 0, '1', GRAD_SHARDED, '1' },
-	[PARAM_UP] = { "mlp.up_proj.weight", "IH", 0, '1', GRAD_SHARDED, '1' },
-	[PARAM_DOWN] = { "mlp.down_proj.weight", "HI", 1, '1', GRAD_SHARDED, 'd' },
-	[PARAM_GATE_BIAS] = { "mlp.gate_proj.bias", "I", 0, '1', GRAD_SHARDED, '1' },
-	[PARAM_UP_BIAS] = { "mlp.up_proj.bias", "I", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_GATE] = { "mlp.gate_proj.weight", "IH", 0, 'i', GRAD_SHARDED, '1' },
+	[PARAM_UP] = { "mlp.up_proj.weight", "IH", 0, 'i', GRAD_SHARDED, '1' },
+	[PARAM_DOWN] = { "mlp.down_proj.weight", "HI", 1, 'i', GRAD_SHARDED, 'd' },
+	[PARAM_GATE_BIAS] = { "mlp.gate_proj.bias", "I", 0, 'i', GRAD_SHARDED, '1' },
+	[PARAM_UP_BIAS] = { "mlp.up_proj.bias", "I", 0, 'i', GRAD_SHARDED, '1' },
 	[PARAM_DOWN_BIAS] = { "mlp.down_proj.bias", "H", -1, '1', GRAD_SAME, '1' },
 	[PARAM_FINAL_NORM] = { "model.norm.weight", "H", -1, '1', GRAD_SAME, '1' },
-	[PARAM_LM_HEAD] = { "lm_head.weight", "VH", 0, '1', GRAD_SHARDED, '1' },
+	[PARAM_LM_HEAD] = { "lm_head.weight", "VH", 0, 'v', GRAD_SHARDED, '1' },
 	[PARAM_SCORE] = { "score.weight", "1H", -1, '1', GRAD_SAME, '1' },
 };
-
-static long dimension(const struct model_config *c, char letter)
-{
-	switch (letter) {
-	case '1': return 1;
-	case 'V': return c->vocab;
-	case 'H': return c->hidden;
-	case 'I': return c->intermediate;
-	case 'D': return c->head_dim;
-	case 'Q': return c->heads * c->head_dim;
-	case 'K': return c->kv_heads * c->head_dim;
-	case 'q': return c->heads / c->kv_heads * c->head_dim;
-	case 'k': return c->head_dim;
-	default: bug("no dimension '%c'", letter);
-	}
-}
 
 static long chunks(const struct model_config *c, char letter)
 {
@@ -68,6 +52,24 @@ static long chunks(const struct model_config *c, char letter)
 		return n;
 	default:
 		return 1;
+	}
+}
+
+static long dimension(const struct model_config *c, char letter)
+{
+	switch (letter) {
+	case '1': return 1;
+	case 'V': return c->vocab;
+	case 'H': return c->hidden;
+	case 'I': return c->intermediate;
+	case 'D': return c->head_dim;
+	case 'Q': return c->heads * c->head_dim;
+	case 'K': return c->kv_heads * c->head_dim;
+	case 'q': return c->heads / c->kv_heads * c->head_dim;
+	case 'k': return c->head_dim;
+	case 'i': return c->intermediate / chunks(c, 'd');
+	case 'v': return PARAM_VOCAB_UNIT;
+	default: bug("no dimension '%c'", letter);
 	}
 }
 
@@ -101,6 +103,7 @@ static void add(struct param_table *t, enum param_kind kind, int layer)
 		.rank = (int)strlen(k->shape),
 		.tp_axis = k->tp_axis,
 		.tp_unit = dimension(&t->config, k->unit),
+		.tp_fine = dimension(&t->config, k->unit == 'q' ? 'k' : k->unit == 'i' ? '1' : k->unit),
 		.tp_grad = k->tp_grad,
 		.chunks = chunks(&t->config, k->chunks),
 		.decay = strlen(k->shape) >= 2,
@@ -174,19 +177,34 @@ const char *role_name(enum param_role r)
 	return names[r];
 }
 
-struct box param_box(const struct param *p, const struct layout *l, int tp_rank)
+long param_stage(const struct param *p, const struct layout *l)
+{
+	if (p->layer >= 0)
+		return layout_stage(l, p->layer);
+	return p->kind == PARAM_EMBED ? 0 : l->pp - 1;
+}
+
+/* Part i of n of dimension d, on whole units; the last unit may be short. */
+static void cut(struct box *b, int d, long unit, long i, long n)
+{
+	long size = b->extent[d], units = (size + unit - 1) / unit;
+	long first = units * i / n * unit, end = units * (i + 1) / n * unit;
+
+	first = first < size ? first : size;
+	b->start[d] = first;
+	b->extent[d] = (end < size ? end : size) - first;
+}
+
+struct box param_box(const struct param *p, const struct layout *l, const struct place *at)
 {
 	struct box b = box_whole(p->shape, p->rank);
 
-	if (tp_rank < 0 || tp_rank >= l->tp)
-		bug("rank %d of a TP group of %ld", tp_rank, l->tp);
-	if (p->tp_axis < 0)
-		return b;
+	if (p->expert)
+		cut(&b, 0, 1, at->ep, l->ep);
+	if (p->tp_axis >= 0) {
+		long n = p->expert ? l->etp : l->tp, units = p->shape[p->tp_axis] / p->tp_unit;
 
-	/* Boxes tile, so with more ranks than units some hold nothing of what is stored. */
-	long units = p->shape[p->tp_axis] / p->tp_unit;
-	long first = units * tp_rank / l->tp, end = units * (tp_rank + 1) / l->tp;
-	b.start[p->tp_axis] = first * p->tp_unit;
-	b.extent[p->tp_axis] = (end - first) * p->tp_unit;
+		cut(&b, p->tp_axis, units < n ? p->tp_fine : p->tp_unit, p->expert ? at->etp : at->tp, n);
+	}
 	return b;
 }

@@ -16,6 +16,7 @@ enum param_kind {
 	PARAM_Q_NORM, PARAM_K_NORM, PARAM_POST_NORM, PARAM_GATE, PARAM_UP, PARAM_DOWN, PARAM_GATE_BIAS, PARAM_UP_BIAS, PARAM_DOWN_BIAS,
 	PARAM_FINAL_NORM, PARAM_LM_HEAD, PARAM_SCORE
 };
+enum { PARAM_VOCAB_UNIT = 1024 };       /* the vocabulary is cut between the blocks in which kernels sum over it */
 /* Gradient over the ranks of a TP group: each has its own part; all have the same; each has a part of the sum. */
 enum grad_state { GRAD_SHARDED, GRAD_SAME, GRAD_PARTIAL };
 
@@ -26,8 +27,10 @@ struct param {
 	int layer;              /* -1: not in a layer */
 	int rank;
 	long shape[TENSOR_RANK];
-	int tp_axis;            /* dimension that TP splits; -1: replicated */
-	long tp_unit;           /* rows (columns) that stay together: head_dim, heads per group * head_dim, 1 */
+	bool expert;            /* dimension 0 is the expert, which EP splits; tp_axis then belongs to ETP */
+	int tp_axis;            /* dimension that TP (ETP) splits; -1: replicated */
+	long tp_unit;           /* rows (columns) that stay together: a head, the heads of a group, a chunk of K, PARAM_VOCAB_UNIT */
+	long tp_fine;           /* the same where there are more ranks than units: one head, one row; never the key of a group */
 	enum grad_state tp_grad;
 	long chunks;            /* C of design section 5: pieces of K that are summed apart; 1: one chain */
 	bool decay;             /* weight decay applies: matrices, not norms and biases */
@@ -43,7 +46,11 @@ void param_table_init(struct param_table *t, const struct model_config *c);
 void param_table_release(struct param_table *t);
 const struct param *param_find(const struct param_table *t, const char *name); /* or NULL */
 const char *role_name(enum param_role r);       /* "param", "frozen", ... */
-/* The box that a rank of this layout holds (the whole tensor for one rank). */
-struct box param_box(const struct param *p, const struct layout *l, int tp_rank);
+long param_stage(const struct param *p, const struct layout *l);        /* embedding: the first; final norm and head: the last */
+/*
+ * The box that the rank at `at` stores and updates, whatever its stage: boxes of the ranks of a TP group (EP and ETP
+ * groups for experts) tile the tensor, on whole units, some perhaps empty.  Replicas (other places) have the same box.
+ */
+struct box param_box(const struct param *p, const struct layout *l, const struct place *at);
 
 #endif

@@ -9,6 +9,11 @@ struct layer {                  /* a layer's weights; NULL where the family has 
 	struct weight *norm1, *q, *k, *v, *o, *qb, *kb, *vb, *ob, *qn, *kn, *norm2, *gate, *up, *down;
 };
 
+/* What the MLP of a layer keeps between its passes (mlp.c knows what for). */
+struct mlp_acts {
+	void *gate, *up, *act;  /* [rows, I] of type t */
+};
+
 /* One layer's activations of up to `rows` rows, all of type t but the statistics. */
 struct acts {
 	void *x;                /* [rows, H] the layer's input */
@@ -17,7 +22,7 @@ struct acts {
 	void *q, *k, *v;        /* [rows, heads d], [rows, kv d] after RoPE */
 	void *att;              /* [rows, heads d] */
 	void *x2, *h2;          /* [rows, H] */
-	void *gate, *up, *act;  /* [rows, I] */
+	struct mlp_acts mlp;
 	float *rstd1, *rstd2;   /* [rows] */
 	float *rstdq, *rstdk;   /* [rows heads], [rows kv] */
 	float *lse;             /* [rows, heads] */
@@ -31,6 +36,27 @@ const void *value_of(const struct weight *w);           /* NULL of NULL */
 
 size_t acts_bytes(const struct model *m, long rows);
 void acts_carve(struct acts *a, const struct model *m, long rows, char *memory);
+/*
+ * The MLP of a layer, without norm and residual: y[rows, H] = mlp(x[rows, H]).  Memory is carved by the caller: with memory
+ * NULL the carve functions only count.  mlp_backward: dx = d loss / d x from dy, and adds to the weights' gradients.
+ */
+struct mlp_grads {
+	void *act, *gate;       /* [rows, I] scratch */
+};
+size_t mlp_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory);
+size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long rows, char *memory);
+void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows);
+void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,
+		  const void *x, long rows);
+
+/* Adds to the gradients of a linear layer, where it has any. */
+void linear_gradient(const struct model *m, struct weight *w, struct weight *bias, const void *dy, const void *x, long rows);
+/* Bytes rounded up, so that what follows begins on a cache line. */
+static inline size_t line_up(size_t n)
+{
+	return (n + 63) & ~(size_t)63;
+}
+
 /* From a->x to q, k, v (everything up to attention), and from a->att to out, which may be a->x of the next layer. */
 void layer_before(const struct model *m, const struct layer *l, struct acts *a, const int *position, long rows, bool keep);
 void layer_after(const struct model *m, const struct layer *l, struct acts *a, void *out, long rows, bool keep);

@@ -2,23 +2,17 @@
 
 #include <string.h>
 
-static size_t aligned(size_t n)
-{
-	return (n + 63) & ~(size_t)63;
-}
-
 /* One walk serves both: with memory NULL it only counts. */
 static size_t carve(struct acts *a, const struct model *m, long rows, char *memory)
 {
 	const struct model_config *c = &m->table.config;
 	size_t e = dtype_size(m->t), at = 0, r = (size_t)rows;
 	size_t h = r * (size_t)c->hidden * e, q = r * (size_t)(c->heads * c->head_dim) * e;
-	size_t kv = r * (size_t)(c->kv_heads * c->head_dim) * e, f = r * (size_t)c->intermediate * e;
+	size_t kv = r * (size_t)(c->kv_heads * c->head_dim) * e;
 	bool n = c->qk_norm;
 	struct { void **p; size_t bytes; } part[] = {
 		{ &a->x, h }, { &a->h1, h }, { &a->q, q }, { &a->k, kv }, { &a->v, kv }, { &a->att, q },
 		{ &a->q0, n ? q : 0 }, { &a->k0, n ? kv : 0 }, { &a->x2, h }, { &a->h2, h },
-		{ &a->gate, f }, { &a->up, f }, { &a->act, f },
 		{ (void **)&a->rstd1, r * 4 }, { (void **)&a->rstd2, r * 4 },
 		{ (void **)&a->rstdq, n ? r * (size_t)c->heads * 4 : 0 }, { (void **)&a->rstdk, n ? r * (size_t)c->kv_heads * 4 : 0 },
 		{ (void **)&a->lse, r * (size_t)c->heads * 4 },
@@ -27,8 +21,9 @@ static size_t carve(struct acts *a, const struct model *m, long rows, char *memo
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++) {
 		if (memory)
 			*part[i].p = memory + at;
-		at += aligned(part[i].bytes);
+		at += line_up(part[i].bytes);
 	}
+	at += mlp_carve(&a->mlp, m, rows, memory ? memory + at : NULL);
 	if (memory && !n) {
 		a->q0 = a->q;
 		a->k0 = a->k;
@@ -76,9 +71,12 @@ void layer_after(const struct model *m, const struct layer *l, struct acts *a, v
 	k->linear_fwd(a->h2, t, a->att, &l->o->matrix, value_of(l->ob), rows);
 	k->add(a->x2, a->x, a->h2, rows * c->hidden, t);
 	k->rmsnorm_fwd(a->h2, keep ? a->rstd2 : NULL, a->x2, l->norm2->value, rows, c->hidden, (float)c->rms_eps, t);
-	k->linear_fwd(a->gate, t, a->h2, &l->gate->matrix, NULL, rows);
-	k->linear_fwd(a->up, t, a->h2, &l->up->matrix, NULL, rows);
-	k->swiglu_fwd(a->act, a->gate, a->up, rows * c->intermediate, t);
-	k->linear_fwd(out, t, a->act, &l->down->matrix, NULL, rows);
+	mlp_forward(m, l, &a->mlp, out, a->h2, rows);
 	k->add(out, out, a->x2, rows * c->hidden, t);
+}
+
+void linear_gradient(const struct model *m, struct weight *w, struct weight *bias, const void *dy, const void *x, long rows)
+{
+	if (w->grad)
+		m->k->linear_dw(w->grad, bias ? bias->grad : NULL, dy, x, rows, w->matrix.n, w->matrix.k, m->t);
 }

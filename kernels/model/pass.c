@@ -18,7 +18,8 @@ struct pass {
 	char *memory;
 	void *hidden;                   /* [rows, H] after the final norm */
 	float *rstd;                    /* of the final norm */
-	void *dx, *dh, *dmid, *dq, *dk, *dv, *dact, *dgate;    /* gradients of one layer */
+	void *dx, *dh, *dmid, *dq, *dk, *dv;   /* gradients of one layer */
+	struct mlp_grads mlp;
 	void *head_x;                   /* [chunk, H] rows that have a target */
 	float *head_z;                  /* [chunk, V] */
 	void *head_dz;                  /* [chunk, V] of type t */
@@ -42,24 +43,19 @@ static long head_chunk(const struct model *m, long max_rows)
 	return n < max_rows ? n : max_rows;
 }
 
-static size_t aligned(size_t n)
-{
-	return (n + 63) & ~(size_t)63;
-}
-
 /* With p NULL it only counts. */
 static size_t carve(struct pass *p, const struct model *m, long rows, bool keep, bool recompute, char *memory)
 {
 	const struct model_config *c = &m->table.config;
 	size_t e = dtype_size(m->t), at = 0, r = (size_t)rows, chunk = (size_t)head_chunk(m, rows), V = (size_t)c->vocab;
 	size_t h = r * (size_t)c->hidden * e, q = r * (size_t)(c->heads * c->head_dim) * e;
-	size_t kv = r * (size_t)(c->kv_heads * c->head_dim) * e, f = r * (size_t)c->intermediate * e;
+	size_t kv = r * (size_t)(c->kv_heads * c->head_dim) * e;
 	long nacts = keep && !recompute ? c->layers : 1, nx = keep ? c->layers + 1 : 2;
 	struct pass none = { 0 }, *o = p ? p : &none;
 	struct { void **p; size_t bytes; } part[] = {
 		{ &o->hidden, h }, { (void **)&o->rstd, r * 4 },
 		{ &o->dx, keep ? h : 0 }, { &o->dh, keep ? h : 0 }, { &o->dmid, keep ? q : 0 }, { &o->dq, keep ? q : 0 },
-		{ &o->dk, keep ? kv : 0 }, { &o->dv, keep ? kv : 0 }, { &o->dact, keep ? f : 0 }, { &o->dgate, keep ? f : 0 },
+		{ &o->dk, keep ? kv : 0 }, { &o->dv, keep ? kv : 0 },
 		{ &o->head_x, chunk * (size_t)c->hidden * e }, { (void **)&o->head_z, chunk * V * 4 },
 		{ &o->head_dz, keep ? chunk * V * e : 0 },
 	};
@@ -67,9 +63,11 @@ static size_t carve(struct pass *p, const struct model *m, long rows, bool keep,
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++) {
 		if (p)
 			*part[i].p = memory + at;
-		at += aligned(part[i].bytes);
+		at += line_up(part[i].bytes);
 	}
-	for (long i = 0; i < nx; i++, at += aligned(h))
+	if (keep)
+		at += mlp_carve_grads(&o->mlp, m, rows, p ? memory + at : NULL);
+	for (long i = 0; i < nx; i++, at += line_up(h))
 		if (p)
 			for (long l = i; l <= c->layers; l += nx)
 				p->x[l] = memory + at;
@@ -253,27 +251,12 @@ static void head_backward(struct pass *p, const float *dlp)
 	}
 }
 
-static void dw(const struct pass *p, struct weight *w, struct weight *bias, const void *dy, const void *x)
+static void mlp_block_backward(struct pass *p, const struct layer *l, struct acts *a)
 {
-	if (w->grad)
-		p->m->k->linear_dw(w->grad, bias ? bias->grad : NULL, dy, x, p->rows, w->matrix.n, w->matrix.k, p->m->t);
-}
+	const struct model *m = p->m;
 
-static void mlp_backward(struct pass *p, const struct layer *l, struct acts *a)
-{
-	const struct ops *k = p->m->k;
-	const struct model_config *c = &p->m->table.config;
-	long n = p->rows;
-	enum dtype t = p->m->t;
-
-	dw(p, l->down, NULL, p->dx, a->act);
-	k->linear_dx(p->dact, p->dx, &l->down->matrix, n, false);
-	k->swiglu_bwd(p->dgate, p->dact, p->dact, a->gate, a->up, n * c->intermediate, t);
-	dw(p, l->gate, NULL, p->dgate, a->h2);
-	dw(p, l->up, NULL, p->dact, a->h2);
-	k->linear_dx(p->dh, p->dgate, &l->gate->matrix, n, false);
-	k->linear_dx(p->dh, p->dact, &l->up->matrix, n, true);
-	k->rmsnorm_bwd(p->dx, l->norm2->grad, p->dh, a->x2, l->norm2->value, a->rstd2, n, c->hidden, true, t);
+	mlp_backward(m, l, &a->mlp, &p->mlp, p->dh, p->dx, a->h2, p->rows);
+	m->k->rmsnorm_bwd(p->dx, l->norm2->grad, p->dh, a->x2, l->norm2->value, a->rstd2, p->rows, m->table.config.hidden, true, m->t);
 }
 
 static void attention_backward(struct pass *p, const struct layer *l, struct acts *a)
@@ -284,7 +267,7 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	long n = p->rows, q = n * c->heads, kv = n * c->kv_heads;
 	enum dtype t = m->t;
 
-	dw(p, l->o, l->ob, p->dx, a->att);
+	linear_gradient(m, l->o, l->ob, p->dx, a->att, n);
 	k->linear_dx(p->dmid, p->dx, &l->o->matrix, n, false);
 	k->attention_bwd(p->dq, p->dk, p->dv, p->dmid, a->att, a->lse, a->q, a->k, a->v, p->cu, p->batch.nseq, &m->attention, t);
 	k->rope(p->dq, p->position, m->cos, m->sin, n, c->heads, c->head_dim, true, t);
@@ -296,9 +279,9 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	}
 	const void *dq = c->qk_norm ? a->q : p->dq, *dk = c->qk_norm ? a->k : p->dk;
 
-	dw(p, l->q, l->qb, dq, a->h1);
-	dw(p, l->k, l->kb, dk, a->h1);
-	dw(p, l->v, l->vb, p->dv, a->h1);
+	linear_gradient(m, l->q, l->qb, dq, a->h1, n);
+	linear_gradient(m, l->k, l->kb, dk, a->h1, n);
+	linear_gradient(m, l->v, l->vb, p->dv, a->h1, n);
 	k->linear_dx(p->dh, dq, &l->q->matrix, n, false);
 	k->linear_dx(p->dh, dk, &l->k->matrix, n, true);
 	k->linear_dx(p->dh, p->dv, &l->v->matrix, n, true);
@@ -318,7 +301,7 @@ void pass_backward(struct pass *p, const float *dlp)
 	for (long i = c->layers - 1; i >= 0; i--) {
 		if (p->recompute)
 			layer_forward(p, i, p->dh); /* the output is known already and only has to go somewhere */
-		mlp_backward(p, m->layer + i, acts_of(p, i));
+		mlp_block_backward(p, m->layer + i, acts_of(p, i));
 		attention_backward(p, m->layer + i, acts_of(p, i));
 	}
 	if (embed->grad)

@@ -47,18 +47,18 @@ static void dense(void)
 
 	param_table_init(&t, &c);
 	ok(t.n == 1 + 3 * 9 + 2, "embedding, nine a layer, norm, head");
-	one(&t, "model.embed_tokens.weight", "[101, 10]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "model.embed_tokens.weight", "[101, 10]", 0, 1024, GRAD_SHARDED, 1);
 	one(&t, "model.layers.0.input_layernorm.weight", "[10]", -1, 1, GRAD_SAME, 1);
 	one(&t, "model.layers.1.self_attn.q_proj.weight", "[24, 10]", 0, 8, GRAD_SHARDED, 1);
 	one(&t, "model.layers.2.self_attn.k_proj.weight", "[12, 10]", 0, 4, GRAD_SHARDED, 1);
 	one(&t, "model.layers.2.self_attn.v_proj.weight", "[12, 10]", 0, 4, GRAD_SHARDED, 1);
 	one(&t, "model.layers.0.self_attn.o_proj.weight", "[10, 24]", 1, 8, GRAD_SHARDED, 3);
 	one(&t, "model.layers.0.post_attention_layernorm.weight", "[10]", -1, 1, GRAD_SAME, 1);
-	one(&t, "model.layers.0.mlp.gate_proj.weight", "[14, 10]", 0, 1, GRAD_SHARDED, 1);
-	one(&t, "model.layers.0.mlp.up_proj.weight", "[14, 10]", 0, 1, GRAD_SHARDED, 1);
-	one(&t, "model.layers.0.mlp.down_proj.weight", "[10, 14]", 1, 1, GRAD_SHARDED, 7);
+	one(&t, "model.layers.0.mlp.gate_proj.weight", "[14, 10]", 0, 2, GRAD_SHARDED, 1);
+	one(&t, "model.layers.0.mlp.up_proj.weight", "[14, 10]", 0, 2, GRAD_SHARDED, 1);
+	one(&t, "model.layers.0.mlp.down_proj.weight", "[10, 14]", 1, 2, GRAD_SHARDED, 7);
 	one(&t, "model.norm.weight", "[10]", -1, 1, GRAD_SAME, 1);
-	one(&t, "lm_head.weight", "[101, 10]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "lm_head.weight", "[101, 10]", 0, 1024, GRAD_SHARDED, 1);
 	ok(!param_find(&t, "model.layers.3.mlp.up_proj.weight") &&
 		   !param_find(&t, "model.layers.0.self_attn.q_proj.bias") &&
 		   !param_find(&t, "model.layers.00.mlp.up_proj.weight") &&
@@ -94,9 +94,9 @@ static void variants(void)
 	one(&t, "model.layers.1.self_attn.q_norm.weight", "[4]", -1, 1, GRAD_PARTIAL, 1);
 	one(&t, "model.layers.1.self_attn.k_norm.weight", "[4]", -1, 1, GRAD_PARTIAL, 1);
 	one(&t, "model.layers.1.self_attn.o_proj.weight", "[10, 128]", 1, 8, GRAD_SHARDED, 8);
-	one(&t, "model.layers.2.mlp.down_proj.weight", "[10, 24]", 1, 1, GRAD_SHARDED, 8);
-	one(&t, "model.layers.2.mlp.gate_proj.bias", "[24]", 0, 1, GRAD_SHARDED, 1);
-	one(&t, "model.layers.2.mlp.up_proj.bias", "[24]", 0, 1, GRAD_SHARDED, 1);
+	one(&t, "model.layers.2.mlp.down_proj.weight", "[10, 24]", 1, 3, GRAD_SHARDED, 8);
+	one(&t, "model.layers.2.mlp.gate_proj.bias", "[24]", 0, 3, GRAD_SHARDED, 1);
+	one(&t, "model.layers.2.mlp.up_proj.bias", "[24]", 0, 3, GRAD_SHARDED, 1);
 	one(&t, "model.layers.2.mlp.down_proj.bias", "[10]", -1, 1, GRAD_SAME, 1);
 	ok(total(&t) == model_config_parameters(&c), "as many elements as "
 						     "model_config_parameters() says");
@@ -137,14 +137,16 @@ static void boxes(void)
 			long least = 1L << 40, most = 0;
 
 			for (int r = 0; r < l.tp; r++) {
-				b[r] = param_box(p, &l, r);
+				b[r] = param_box(p, &l, &(struct place){ .tp = r });
 				if (p->tp_axis < 0 || l.tp == 1) {
 					bad += box_volume(&b[r]) != box_volume(&whole);
 					continue;
 				}
-				long units = b[r].extent[p->tp_axis] / p->tp_unit;
-				cut += b[r].extent[p->tp_axis] % p->tp_unit ||
-				       b[r].start[p->tp_axis] % p->tp_unit;
+				long end = b[r].start[p->tp_axis] + b[r].extent[p->tp_axis];
+				long unit = p->shape[p->tp_axis] / p->tp_unit < l.tp ? p->tp_fine : p->tp_unit;
+				long units = (b[r].extent[p->tp_axis] + unit - 1) / unit;
+				cut += (end % unit && end != p->shape[p->tp_axis]) ||
+				       (b[r].start[p->tp_axis] % unit && b[r].extent[p->tp_axis]);
 				least = units < least ? units : least;
 				most = units > most ? units : most;
 			}
@@ -158,8 +160,8 @@ static void boxes(void)
 	ok(!uneven, "ranks differ by one unit at most");
 
 	l.tp = 2;
-	struct box q = param_box(param_find(&t, "model.layers.0.self_attn.q_proj.weight"), &l, 0);
-	struct box k = param_box(param_find(&t, "model.layers.0.self_attn.k_proj.weight"), &l, 0);
+	struct box q = param_box(param_find(&t, "model.layers.0.self_attn.q_proj.weight"), &l, &(struct place){ 0 });
+	struct box k = param_box(param_find(&t, "model.layers.0.self_attn.k_proj.weight"), &l, &(struct place){ 0 });
 	ok(q.extent[0] == 8 && k.extent[0] == 4, "q and k are cut at the same kv head");
 	param_table_release(&t);
 	layout_release(&l);
