@@ -86,6 +86,16 @@ static bool is_there(const struct model_config *c, enum param_kind kind)
 	}
 }
 
+static long fine(const struct model_config *c, const struct kind *k)
+{
+	switch (k->unit) {
+	case 'q': return c->head_dim;
+	case 'k': return 0;
+	case 'i': return 1;
+	default: return dimension(c, k->unit);
+	}
+}
+
 static void add(struct param_table *t, enum param_kind kind, int layer)
 {
 	const struct kind *k = &kinds[kind];
@@ -103,7 +113,7 @@ static void add(struct param_table *t, enum param_kind kind, int layer)
 		.rank = (int)strlen(k->shape),
 		.tp_axis = k->tp_axis,
 		.tp_unit = dimension(&t->config, k->unit),
-		.tp_fine = dimension(&t->config, k->unit == 'q' ? 'k' : k->unit == 'i' ? '1' : k->unit),
+		.tp_fine = fine(&t->config, k),
 		.tp_grad = k->tp_grad,
 		.chunks = chunks(&t->config, k->chunks),
 		.decay = strlen(k->shape) >= 2,
@@ -195,16 +205,40 @@ static void cut(struct box *b, int d, long unit, long i, long n)
 	b->extent[d] = (end < size ? end : size) - first;
 }
 
+static void cut_tp(struct box *b, const struct param *p, long i, long n)
+{
+	long units = p->shape[p->tp_axis] / p->tp_unit;
+
+	if (units >= n)
+		cut(b, p->tp_axis, p->tp_unit, i, n);
+	else if (p->tp_fine)
+		cut(b, p->tp_axis, p->tp_fine, i, n);
+	else
+		cut(b, p->tp_axis, p->tp_unit, units * i / n, units);
+}
+
 struct box param_box(const struct param *p, const struct layout *l, const struct place *at)
 {
 	struct box b = box_whole(p->shape, p->rank);
 
 	if (p->expert)
 		cut(&b, 0, 1, at->ep, l->ep);
-	if (p->tp_axis >= 0) {
-		long n = p->expert ? l->etp : l->tp, units = p->shape[p->tp_axis] / p->tp_unit;
-
-		cut(&b, p->tp_axis, units < n ? p->tp_fine : p->tp_unit, p->expert ? at->etp : at->tp, n);
-	}
+	if (p->tp_axis >= 0)
+		cut_tp(&b, p, p->expert ? at->etp : at->tp, p->expert ? l->etp : l->tp);
 	return b;
+}
+
+long param_copies(long *which, const struct param *p, const struct layout *l, const struct place *at)
+{
+	long n = p->expert ? l->etp : l->tp, i = p->expert ? at->etp : at->tp;
+	long units = p->tp_axis < 0 ? 1 : p->shape[p->tp_axis] / p->tp_unit;
+
+	if (p->tp_axis < 0 || (units < n && !p->tp_fine)) {
+		long u = units * i / n, first = (u * n + units - 1) / units, end = ((u + 1) * n + units - 1) / units;
+
+		*which = i - first;
+		return end - first;
+	}
+	*which = 0;
+	return 1;
 }

@@ -30,7 +30,7 @@ struct param {
 	bool expert;            /* dimension 0 is the expert, which EP splits; tp_axis then belongs to ETP */
 	int tp_axis;            /* dimension that TP (ETP) splits; -1: replicated */
 	long tp_unit;           /* rows (columns) that stay together: a head, the heads of a group, a chunk of K, PARAM_VOCAB_UNIT */
-	long tp_fine;           /* the same where there are more ranks than units: one head, one row; never the key of a group */
+	long tp_fine;           /* the same where there are more ranks than units: one head, one row; 0: ranks then share a unit (k, v) */
 	enum grad_state tp_grad;
 	long chunks;            /* C of design section 5: pieces of K that are summed apart; 1: one chain */
 	bool decay;             /* weight decay applies: matrices, not norms and biases */
@@ -48,9 +48,11 @@ const struct param *param_find(const struct param_table *t, const char *name); /
 const char *role_name(enum param_role r);       /* "param", "frozen", ... */
 long param_stage(const struct param *p, const struct layout *l);        /* embedding: the first; final norm and head: the last */
 /*
- * The box that the rank at `at` stores and updates, whatever its stage: boxes of the ranks of a TP group (EP and ETP
- * groups for experts) tile the tensor, on whole units, some perhaps empty.  Replicas (other places) have the same box.
+ * The box that the rank at `at` computes with, whatever its stage.  Boxes of the ranks of a TP group (EP and ETP groups for experts) cover
+ * the tensor, on whole units, some perhaps empty; two of them are equal or apart.  Ranks with equal boxes hold copies.
  */
 struct box param_box(const struct param *p, const struct layout *l, const struct place *at);
+/* How many ranks of that TP (ETP) group hold this box, and which of them (0 ..) is the one at `at`. */
+long param_copies(long *which, const struct param *p, const struct layout *l, const struct place *at);
 
 #endif

@@ -143,7 +143,8 @@ static void boxes(void)
 					continue;
 				}
 				long end = b[r].start[p->tp_axis] + b[r].extent[p->tp_axis];
-				long unit = p->shape[p->tp_axis] / p->tp_unit < l.tp ? p->tp_fine : p->tp_unit;
+				bool few = p->shape[p->tp_axis] / p->tp_unit < l.tp;
+				long unit = few && p->tp_fine ? p->tp_fine : p->tp_unit;
 				long units = (b[r].extent[p->tp_axis] + unit - 1) / unit;
 				cut += (end % unit && end != p->shape[p->tp_axis]) ||
 				       (b[r].start[p->tp_axis] % unit && b[r].extent[p->tp_axis]);
@@ -151,7 +152,16 @@ static void boxes(void)
 				most = units > most ? units : most;
 			}
 			if (p->tp_axis >= 0) {
-				bad += box_tiling(b, l.tp, p->shape, p->rank, p->name, &e) != 0;
+				int distinct = 0;
+
+				for (int r = 0; r < l.tp; r++) {
+					long which, n = param_copies(&which, p, &l, &(struct place){ .tp = r });
+
+					bad += which >= n || (which && memcmp(&b[r], &b[r - 1], sizeof(*b)));
+					if (!which)
+						b[distinct++] = b[r];
+				}
+				bad += box_tiling(b, distinct, p->shape, p->rank, p->name, &e) != 0;
 				uneven += l.tp > 1 && most - least > 1;
 			}
 		}
