@@ -30,7 +30,7 @@ void shard_pieces_release(struct shard_pieces *s);
 
 /* A part of the arena: n elements from `first` on, all of one parameter, being `box` of the whole tensor. */
 struct arena_part { long param, first, n; struct box box; };
-struct arena {
+struct shard_arena {
 	struct arena_part *whole; long params;  /* every parameter's place, in table order; owned */
 	long total;
 	struct arena_part *own; long parts;     /* what this rank updates; owned */
@@ -39,7 +39,7 @@ struct arena {
 	long members;
 };
 /* The arena of the rank at `at`: dense parameters or experts. */
-void arena_init(struct arena *a, const struct param_table *t, const struct layout *l, const struct place *at, bool expert);
-void arena_release(struct arena *a);
+void shard_arena_init(struct shard_arena *a, const struct param_table *t, const struct layout *l, const struct place *at, bool expert);
+void shard_arena_release(struct shard_arena *a);
 
 #endif
