@@ -24,6 +24,7 @@ struct shard_piece {
 
 struct shard_pieces { struct shard_piece *piece; long n, cap; };        /* owned */
 
+/* In table order, then by where the box begins. */
 void shard_weights(struct shard_pieces *out, const struct param_table *t, const struct layout *l);
 void shard_optimizer(struct shard_pieces *out, const struct param_table *t, const struct layout *l);
 void shard_pieces_release(struct shard_pieces *s);
@@ -31,15 +32,17 @@ void shard_pieces_release(struct shard_pieces *s);
 /* A part of the arena: n elements from `first` on, all of one parameter, being `box` of the whole tensor. */
 struct arena_part { long param, first, n; struct box box; };
 struct shard_arena {
-	struct arena_part *whole; long params;  /* every parameter's place, in table order; owned */
+	/* owned: the place of every trained parameter of the stage, in table order; n is 0 where the rank's box is empty */
+	struct arena_part *whole; long params;
 	long total;
-	struct arena_part *own; long parts;     /* what this rank updates; owned */
+	struct arena_part *own; long parts;     /* what this rank updates, none of them empty; owned */
 	long first, n;                          /* together: [first, first + n) */
 	size_t *count;                          /* elements that each member owns, in order; owned */
 	long members;
 };
 /* The arena of the rank at `at`: dense parameters or experts. */
-void shard_arena_init(struct shard_arena *a, const struct param_table *t, const struct layout *l, const struct place *at, bool expert);
+void shard_arena_init(struct shard_arena *a, const struct param_table *t, const struct layout *l, const struct place *at,
+		      bool expert);
 void shard_arena_release(struct shard_arena *a);
 
 #endif
