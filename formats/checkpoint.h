@@ -60,6 +60,8 @@ struct checkpoint_meta {                /* everything is borrowed */
 	const char *cursor;             /* the data cursor as JSON text, or NULL */
 	const char *fingerprint;        /* of the arithmetic, 16 hex digits, or NULL */
 	const struct layout *layout;    /* NULL: one rank */
+	/* 0: stored as it is; 1..19: zstd at that level, box by box of 4 KiB and more, in chunks */
+	int compress;
 	struct history history;         /* history.recipe becomes recipe.yaml */
 };
 
@@ -67,6 +69,11 @@ struct checkpoint_meta {                /* everything is borrowed */
 
 struct checkpoint_writer;
 
+/*
+ * "zstd" (level 3) or "zstd:N", N = 1..19, as --compress takes it -> checkpoint_meta.compress;
+ * anything else is EX_USAGE with a sentence.
+ */
+int checkpoint_compression(int *level, const char *text, struct err *e) MUST_CHECK;
 /*
  * `tensors`: a weight for every name; optimizer slots under the same name and shape.  No name and
  * slot twice.  piece NULL: every tensor whole, in file 0.  Pieces that do not tile their tensor are

@@ -304,6 +304,25 @@ static int begin_manifest(struct json_out *o, const struct checkpoint_meta *m, s
 	return 0;
 }
 
+int checkpoint_compression(int *level, const char *text, struct err *e)
+{
+	const char *n = text + 4;
+	char *end;
+	long v = 3;
+
+	if (strncmp(text, "zstd", 4) || (*n && *n != ':'))
+		return err_set(e, EX_USAGE,
+			       "--compress %.40s: wanted zstd or zstd:LEVEL; no other is built", text);
+	if (*n) {
+		v = strtol(n + 1, &end, 10);
+		if (n[1] < '0' || n[1] > '9' || *end || v < 1 || v > 19)
+			return err_set(e, EX_USAGE, "--compress %.40s: wanted a level of 1 to 19",
+				       text);
+	}
+	*level = (int)v;
+	return 0;
+}
+
 int checkpoint_create(struct checkpoint_writer **out, const char *dir,
 		      const struct checkpoint_meta *m, const struct checkpoint_tensor *tensors,
 		      long n, const struct checkpoint_piece *piece, long pieces, struct comm *comm,
@@ -315,6 +334,10 @@ int checkpoint_create(struct checkpoint_writer **out, const char *dir,
 
 	*out = NULL;
 	w->comm = comm;
+	if (m->compress) {
+		free(w);
+		return err_set(e, EX_UNAVAILABLE, "%s: compression is not built", dir);
+	}
 	w->out.lock = -1;
 	if (take_tensors(w, tensors, n, dir, e) || begin_manifest(&w->manifest, m, e) ||
 	    (piece ? take_pieces(w, piece, pieces, dir, e) : take_whole(w, dir, e)) ||
