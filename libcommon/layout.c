@@ -55,6 +55,28 @@ long layout_stage(const struct layout *l, long layer)
 	return l->stage_of_layer ? l->stage_of_layer[layer] : 0;
 }
 
+void layout_copy(struct layout *to, const struct layout *from)
+{
+	size_t n = (size_t)from->layers;
+
+	*to = *from;
+	if (!from->stage_of_layer)
+		return;
+	to->stage_of_layer = xcalloc(n + 1, sizeof(long));
+	memcpy(to->stage_of_layer, from->stage_of_layer, n * sizeof(long));
+}
+
+bool layout_equal(const struct layout *a, const struct layout *b)
+{
+	if (a->tp != b->tp || a->pp != b->pp || a->ep != b->ep || a->etp != b->etp || a->dp != b->dp ||
+	    a->cp != b->cp || a->layers != b->layers)
+		return false;
+	for (long i = 0; i < a->layers; i++)
+		if (layout_stage(a, i) != layout_stage(b, i))
+			return false;
+	return true;
+}
+
 void layout_to_json(struct json_out *o, const struct layout *l)
 {
 	json_begin(o, '{');

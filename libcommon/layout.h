@@ -29,4 +29,24 @@ long layout_rank(const struct layout *l, const struct place *dense);   /* by its
 long layout_expert_rank(const struct layout *l, const struct place *p);        /* by etp, ep, edp and pp */
 long layout_stage(const struct layout *l, long layer);  /* 0 where there is one stage */
 
+void layout_copy(struct layout *to, const struct layout *from);
+bool layout_equal(const struct layout *a, const struct layout *b);
+/* pp stages whose numbers of layers differ by one at most, the larger ones first: 10 layers on 4 stages are 3,3,2,2. */
+void layout_balance(struct layout *l, long pp);
+/* "8,8,9,7": layers of each stage, which sets pp too.  0 is fine (a stage with the embedding alone).  EX_USAGE: no such list, or its
+ * sum is not l->layers. */
+int layout_parse_stages(struct layout *l, const char *text, struct err *e) MUST_CHECK;
+char *layout_stages(const struct layout *l);            /* "8,8,9,7"; the caller frees */
+char *layout_text(const struct layout *l);      /* "tp 2, pp 4 (8,8,9,7), dp 3" without the ones, or "one rank"; the caller frees */
+/* Sets l->dp to the least with which ETP EP divides TP CP DP; sizes that layout_check() will refuse leave 1. */
+void layout_fit_dp(struct layout *l);
+
+struct model_config;
+/*
+ * Can that model lie so?  Sizes are positive, both meshes cover the ranks of a stage, layers are the model's, no more stages than
+ * layers, TP divides the heads and the MLP and goes with the kv heads, EP the experts, ETP their MLP.  EX_USAGE with a sentence
+ * that says what to change.
+ */
+int layout_check(const struct layout *l, const struct model_config *c, struct err *e) MUST_CHECK;
+
 #endif
