@@ -203,6 +203,8 @@ static int read_flags(struct model_config *c, const struct reader *r)
 			return -1;
 		c->qkv_bias = c->o_bias = bias;
 	}
+	if (r->f->reads_qkv_bias && json_bool_or(r->d, r->o, "qkv_bias", true, &c->qkv_bias, r->e))
+		return -1;
 	if (!r->f->reads_mlp_bias)
 		return 0;
 	return json_bool_or(r->d, r->o, "mlp_bias", false, &c->mlp_bias, r->e);
@@ -276,11 +278,12 @@ int model_config_from_json(struct model_config *c, const struct json_doc *d, str
 	    refuse_quantized(&r) || read_sizes(c, &r) || read_flags(c, &r) ||
 	    refuse_windows(c, &r) || read_dtype(c, &r))
 		return -1;
-	if (json_real_or(d, r.o, "rms_norm_eps", 1e-6, &c->rms_eps, e) ||
+	c->rope.theta = r.f->theta > 0 ? r.f->theta : 10000;
+	if (json_real_or(d, r.o, "rms_norm_eps", r.f->rms_eps > 0 ? r.f->rms_eps : 1e-6, &c->rms_eps, e) ||
 	    json_real_or(d, r.o, "initializer_range", 0.02, &c->initializer_range, e) ||
 	    read_id(&c->bos, &r, "bos_token_id", r.f->bos) ||
 	    read_id(&c->pad, &r, "pad_token_id", -1) || read_eos(c, &r) ||
-	    rope_from_json(c, d, r.o, e))
+	    rope_from_json(c, d, r.o, e) || moe_config_from_json(c, r.f, d, r.o, e))
 		return -1;
 	return model_config_check(c, d->file, e);
 }
@@ -328,6 +331,8 @@ static void put_family(struct json_out *o, const struct model_config *c, const s
 		json_add_bool(o, "attention_bias", c->o_bias);
 	if (f->reads_mlp_bias)
 		json_add_bool(o, "mlp_bias", c->mlp_bias);
+	if (f->reads_qkv_bias)
+		json_add_bool(o, "qkv_bias", c->qkv_bias);
 	if (f->reads_use_sliding_window)
 		json_add_bool(o, "use_sliding_window", false);
 	if (f->sliding_window)
@@ -351,6 +356,7 @@ void model_config_to_json(struct json_out *o, const struct model_config *c)
 	put_id(o, "pad_token_id", c->pad);
 	put_sizes(o, c);
 	put_family(o, c, f);
+	moe_config_to_json(o, c, f);
 	rope_to_json(o, &c->rope);
 	json_add_bool(o, "tie_word_embeddings", c->tied);
 	json_add_str(o, "dtype", dtypes[c->dtype]);

@@ -34,22 +34,53 @@ static const struct kind kinds[] = {
 	[PARAM_GATE_BIAS] = { "mlp.gate_proj.bias", "I", 0, 'i', GRAD_SHARDED, '1' },
 	[PARAM_UP_BIAS] = { "mlp.up_proj.bias", "I", 0, 'i', GRAD_SHARDED, '1' },
 	[PARAM_DOWN_BIAS] = { "mlp.down_proj.bias", "H", -1, '1', GRAD_SAME, '1' },
+	[PARAM_ROUTER] = { "mlp.gate.weight", "EH", -1, '1', GRAD_SAME, '1' },
+	[PARAM_EXPERT_GATE] = { "mlp.experts.gate_proj.weight", "EXH", 1, 'x', GRAD_SHARDED, '1' },
+	[PARAM_EXPERT_UP] = { "mlp.experts.up_proj.weight", "EXH", 1, 'x', GRAD_SHARDED, '1' },
+	[PARAM_EXPERT_DOWN] = { "mlp.experts.down_proj.weight", "EHX", 2, 'x', GRAD_SHARDED, 'e' },
+	[PARAM_SHARED_GATE] = { "mlp.shared_expert.gate_proj.weight", "SH", 0, 's', GRAD_SHARDED, '1' },
+	[PARAM_SHARED_UP] = { "mlp.shared_expert.up_proj.weight", "SH", 0, 's', GRAD_SHARDED, '1' },
+	[PARAM_SHARED_DOWN] = { "mlp.shared_expert.down_proj.weight", "HS", 1, 's', GRAD_SHARDED, 'f' },
+	[PARAM_SHARED_ROUTER] = { "mlp.shared_expert_gate.weight", "1H", -1, '1', GRAD_SAME, '1' },
 	[PARAM_FINAL_NORM] = { "model.norm.weight", "H", -1, '1', GRAD_SAME, '1' },
 	[PARAM_LM_HEAD] = { "lm_head.weight", "VH", 0, 'v', GRAD_SHARDED, '1' },
 	[PARAM_SCORE] = { "score.weight", "1H", -1, '1', GRAD_SAME, '1' },
 };
 
+static const char *name_of(const struct model_config *c, enum param_kind kind)
+{
+	if (!strcmp(c->model_type, "mixtral"))
+		switch (kind) {
+		case PARAM_ROUTER: return "block_sparse_moe.gate.weight";
+		case PARAM_EXPERT_GATE: return "block_sparse_moe.experts.w1.weight";
+		case PARAM_EXPERT_UP: return "block_sparse_moe.experts.w3.weight";
+		case PARAM_EXPERT_DOWN: return "block_sparse_moe.experts.w2.weight";
+		default: break;
+		}
+	return kinds[kind].name;
+}
+
+/* The largest number up to 8 that divides n. */
+static long divisor(long n)
+{
+	long d = 8;
+
+	while (n % d)
+		d--;
+	return d;
+}
+
 static long chunks(const struct model_config *c, char letter)
 {
-	long n = 8;
-
 	switch (letter) {
 	case 'o':
 		return c->kv_heads % 8 ? c->kv_heads : 8;
 	case 'd':
-		while (c->intermediate % n)
-			n--;
-		return n;
+		return divisor(c->intermediate);
+	case 'e':
+		return divisor(c->moe.intermediate);
+	case 'f':
+		return divisor(c->moe.shared_intermediate);
 	default:
 		return 1;
 	}
@@ -69,17 +100,28 @@ static long dimension(const struct model_config *c, char letter)
 	case 'k': return c->head_dim;
 	case 'i': return c->intermediate / chunks(c, 'd');
 	case 'v': return PARAM_VOCAB_UNIT;
+	case 'E': return c->moe.experts;
+	case 'X': return c->moe.intermediate;
+	case 'S': return c->moe.shared_intermediate;
+	case 'x': return c->moe.intermediate / chunks(c, 'e');
+	case 's': return c->moe.shared_intermediate / chunks(c, 'f');
 	default: bug("no dimension '%c'", letter);
 	}
 }
 
-static bool is_there(const struct model_config *c, enum param_kind kind)
+static bool is_there(const struct model_config *c, enum param_kind kind, int layer)
 {
+	bool moe = layer >= 0 && model_config_is_moe(c, layer);
+
 	switch (kind) {
 	case PARAM_Q_BIAS: case PARAM_K_BIAS: case PARAM_V_BIAS: return c->qkv_bias;
 	case PARAM_O_BIAS: return c->o_bias;
 	case PARAM_Q_NORM: case PARAM_K_NORM: return c->qk_norm;
-	case PARAM_GATE_BIAS: case PARAM_UP_BIAS: case PARAM_DOWN_BIAS: return c->mlp_bias;
+	case PARAM_GATE: case PARAM_UP: case PARAM_DOWN: return !moe;
+	case PARAM_GATE_BIAS: case PARAM_UP_BIAS: case PARAM_DOWN_BIAS: return c->mlp_bias && !moe;
+	case PARAM_ROUTER: case PARAM_EXPERT_GATE: case PARAM_EXPERT_UP: case PARAM_EXPERT_DOWN: return moe;
+	case PARAM_SHARED_GATE: case PARAM_SHARED_UP: case PARAM_SHARED_DOWN: case PARAM_SHARED_ROUTER:
+		return moe && c->moe.shared_intermediate;
 	case PARAM_LM_HEAD: return c->head == HEAD_LM && !c->tied;
 	case PARAM_SCORE: return c->head == HEAD_SCALAR;
 	default: return true;
@@ -91,7 +133,7 @@ static long fine(const struct model_config *c, const struct kind *k)
 	switch (k->unit) {
 	case 'q': return c->head_dim;
 	case 'k': return 0;
-	case 'i': return 1;
+	case 'i': case 'x': case 's': return 1;
 	default: return dimension(c, k->unit);
 	}
 }
@@ -101,16 +143,17 @@ static void add(struct param_table *t, enum param_kind kind, int layer)
 	const struct kind *k = &kinds[kind];
 	struct param *p = &t->p[t->n];
 
-	if (!is_there(&t->config, kind))
+	if (!is_there(&t->config, kind, layer))
 		return;
 	t->n++;
 	*p = (struct param){
 		.name = layer < 0 ? xstrdup(k->name)
-				  : xasprintf("model.layers.%d.%s", layer, k->name),
+				  : xasprintf("model.layers.%d.%s", layer, name_of(&t->config, kind)),
 		.kind = kind,
 		.role = ROLE_PARAM,
 		.layer = layer,
 		.rank = (int)strlen(k->shape),
+		.expert = strlen(k->shape) == 3,
 		.tp_axis = k->tp_axis,
 		.tp_unit = dimension(&t->config, k->unit),
 		.tp_fine = fine(&t->config, k),
@@ -125,12 +168,16 @@ static void add(struct param_table *t, enum param_kind kind, int layer)
 void param_table_init(struct param_table *t, const struct model_config *c)
 {
 	*t = (struct param_table){ .config = *c };
-	t->p = xcalloc((size_t)c->layers * (PARAM_DOWN_BIAS - PARAM_INPUT_NORM + 1) + 4,
+	t->p = xcalloc((size_t)c->layers * (PARAM_SHARED_ROUTER - PARAM_INPUT_NORM + 1) + 4,
 		       sizeof(*t->p));
+	t->layer_at = xcalloc((size_t)c->layers + 1, sizeof(*t->layer_at));
 	add(t, PARAM_EMBED, -1);
-	for (int layer = 0; layer < c->layers; layer++)
-		for (int kind = PARAM_INPUT_NORM; kind <= PARAM_DOWN_BIAS; kind++)
+	for (int layer = 0; layer < c->layers; layer++) {
+		t->layer_at[layer] = t->n;
+		for (int kind = PARAM_INPUT_NORM; kind <= PARAM_SHARED_ROUTER; kind++)
 			add(t, (enum param_kind)kind, layer);
+	}
+	t->layer_at[c->layers] = t->n;
 	add(t, PARAM_FINAL_NORM, -1);
 	add(t, PARAM_LM_HEAD, -1);
 	add(t, PARAM_SCORE, -1);
@@ -141,7 +188,9 @@ void param_table_release(struct param_table *t)
 	for (long i = 0; i < t->n; i++)
 		free(t->p[i].name);
 	free(t->p);
+	free(t->layer_at);
 	t->p = NULL;
+	t->layer_at = NULL;
 	t->n = 0;
 }
 
@@ -162,15 +211,11 @@ const struct param *param_find(const struct param_table *t, const char *name)
 {
 	long layer = layer_of(name), first = 0, n = t->n;
 
-	/* Every layer has the same number of parameters. */
 	if (layer >= 0 && t->config.layers > 0) {
-		long outside =
-			2 + is_there(&t->config, PARAM_LM_HEAD) + is_there(&t->config, PARAM_SCORE);
-
 		if (layer >= t->config.layers)
 			return NULL;
-		n = (t->n - outside) / t->config.layers;
-		first = 1 + layer * n;
+		first = t->layer_at[layer];
+		n = t->layer_at[layer + 1] - first;
 	}
 	for (long i = first; i < first + n; i++)
 		if (!strcmp(t->p[i].name, name))

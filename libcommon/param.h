@@ -3,7 +3,8 @@
 
 /*
  * The parameter table: the single source for initialisation, sharding, gradient reduction, decay groups and
- * checkpoint boxes.  Built from a model_config; names are Hugging Face's, logical and unfused.
+ * checkpoint boxes.  Built from a model_config; names are Hugging Face's, logical and unfused.  The experts of a layer are one
+ * tensor [E, out, in] under the name of one expert without its number, model.layers.0.mlp.experts.gate_proj.weight.
  */
 
 #include "libcommon/box.h"
@@ -14,6 +15,9 @@ enum param_role { ROLE_PARAM, ROLE_FROZEN, ROLE_BUFFER, ROLE_CARRIED };
 enum param_kind {
 	PARAM_EMBED, PARAM_INPUT_NORM, PARAM_Q, PARAM_K, PARAM_V, PARAM_O, PARAM_Q_BIAS, PARAM_K_BIAS, PARAM_V_BIAS, PARAM_O_BIAS,
 	PARAM_Q_NORM, PARAM_K_NORM, PARAM_POST_NORM, PARAM_GATE, PARAM_UP, PARAM_DOWN, PARAM_GATE_BIAS, PARAM_UP_BIAS, PARAM_DOWN_BIAS,
+	/* of a layer with experts, in place of the nine before; the shared ones where it has a shared expert */
+	PARAM_ROUTER, PARAM_EXPERT_GATE, PARAM_EXPERT_UP, PARAM_EXPERT_DOWN,
+	PARAM_SHARED_GATE, PARAM_SHARED_UP, PARAM_SHARED_DOWN, PARAM_SHARED_ROUTER,
 	PARAM_FINAL_NORM, PARAM_LM_HEAD, PARAM_SCORE
 };
 enum { PARAM_VOCAB_UNIT = 1024 };       /* the vocabulary is cut between the blocks in which kernels sum over it */
@@ -39,6 +43,7 @@ struct param {
 struct param_table {
 	struct param *p;        /* owned; embed, layers in order, final norm, head */
 	long n;
+	long *layer_at;         /* owned [layers + 1]: where the parameters of each layer begin */
 	struct model_config config;
 };
 

@@ -162,7 +162,6 @@ static int read_theta(double *theta, const struct json_doc *d, const struct json
 					      "rope_scaling.rope_theta" };
 	const char *first = NULL;
 
-	*theta = 10000;
 	for (int i = 0; i < 3; i++) {
 		const struct json *v = json_path(o, places[i]);
 		double x;
@@ -207,7 +206,7 @@ int rope_from_json(struct model_config *c, const struct json_doc *d, const struc
 	static const char *const name[2] = { "rope_parameters", "rope_scaling" };
 	const struct json *place[2] = { json_get(o, name[0]), json_get(o, name[1]) };
 	struct rope_config r[2] = { { .factor = 1 }, { .factor = 1 } };
-	double theta;
+	double theta = c->rope.theta;
 
 	if (refuse_partial(d, o, e) || read_theta(&theta, d, o, e))
 		return -1;

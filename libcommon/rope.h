@@ -9,8 +9,8 @@
 
 #include "libcommon/model_config.h"
 
-/* From the members of o, the object that holds hidden_size and the like; max_position and head_dim
- * are in c already. */
+/* From the members of o, the object that holds hidden_size and the like; max_position, head_dim and
+ * the family's own theta (rope.theta) are in c already. */
 int rope_from_json(struct model_config *c, const struct json_doc *d, const struct json *o,
 		   struct err *e) MUST_CHECK;
 /* rope_theta, rope_scaling and rope_parameters, as members of the object that is being written. */

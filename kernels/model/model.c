@@ -39,6 +39,8 @@ static int supported(const struct model_config *c, enum dtype t, struct err *e)
 		return err_set(e, EX_UNAVAILABLE, "%s: only models with a language-model head can be run yet", c->architecture);
 	if (c->mlp_bias)
 		return err_set(e, EX_UNAVAILABLE, "mlp_bias true: MLP biases are not built yet");
+	if (c->moe.experts)
+		return err_set(e, EX_UNAVAILABLE, "%ld experts: mixtures of experts are not built yet", c->moe.experts);
 	if (c->rope.kind == ROPE_DYNAMIC)
 		return err_set(e, EX_UNAVAILABLE, "rope_type dynamic: a value would depend on the length of what follows it;"
 			       " use linear, llama3 or yarn");

@@ -7,12 +7,14 @@
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 import torch
 import transformers
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -32,6 +34,12 @@ CASES = [
     ("qwen2", dict(num_key_value_heads=6, tie_word_embeddings=True)),
     ("qwen3", dict(head_dim=16, rope_parameters=dict(YARN, truncate=False, beta_fast=16.0, attention_factor=1.25))),
     ("qwen3", dict(attention_bias=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6})),
+    ("mixtral", dict(head_dim=8, num_local_experts=5, num_experts_per_tok=2)),
+    ("qwen2_moe", dict(num_hidden_layers=5, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=9,
+                       shared_expert_intermediate_size=11, decoder_sparse_step=2, mlp_only_layers=[3])),
+    ("qwen2_moe", dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=9, shared_expert_intermediate_size=11,
+                       qkv_bias=False)),
+    ("qwen3_moe", dict(head_dim=8, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=9, norm_topk_prob=True)),
 ]
 
 
@@ -40,6 +48,21 @@ def frequencies(config, model):
     if kind != "default":
         return ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
     return model.model.rotary_emb.compute_default_rope_parameters(config)
+
+
+def names_of(model_type, config, model):
+    """Names and shapes in the file that save_pretrained() writes; the experts of a layer as one, without their numbers."""
+    if not getattr(config, "num_local_experts", None) and not getattr(config, "num_experts", None):
+        return {name: list(p.shape) for name, p in model.named_parameters()}
+    names = {}
+    with tempfile.TemporaryDirectory() as folder:
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        with safe_open(folder + "/model.safetensors", "pt") as f:
+            for name in f.keys():
+                shape = f.get_slice(name).get_shape()
+                one = re.sub(r"\.experts\.\d+\.", ".experts.", name)
+                names[one] = [names.get(one, [0])[0] + 1] + shape if one != name else shape
+    return names
 
 
 def record():
@@ -56,7 +79,7 @@ def record():
             "inv_freq": [float(x) for x in inv_freq],
             "attention_factor": float(factor),
             "parameters": model.num_parameters(),
-            "names": {name: list(p.shape) for name, p in model.named_parameters()},
+            "names": names_of(model_type, config, model),
         })
     with open("tests/data/model_config.json", "w") as f:
         f.write("[\n" + ",\n".join(json.dumps(x) for x in out) + "\n]\n")

@@ -209,6 +209,36 @@ static void refusals(void)
 		"rope_type default but rope_scaling has linear");
 }
 
+static void refused_experts(void)
+{
+	refused(65, TINY("mixtral") ",\"num_local_experts\":0}", "number of experts: found 0");
+	refused(65, TINY("mixtral") ",\"num_local_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok: found 5");
+	refused(65, TINY("qwen3_moe") ",\"num_experts\":4,\"num_local_experts\":5}", "num_local_experts: found 5, num_experts is 4");
+	refused(65, TINY("qwen3_moe") ",\"decoder_sparse_step\":0}", "decoder_sparse_step: found 0");
+	refused(65, TINY("qwen3_moe") ",\"mlp_only_layers\":[1,20000]}", "mlp_only_layers: found 20000");
+	refused(65, TINY("qwen3_moe") ",\"mlp_only_layers\":3}", "mlp_only_layers: found");
+	refused(65, TINY("qwen2_moe") ",\"moe_intermediate_size\":-1}", "moe_intermediate_size: found -1");
+	refused(65, TINY("qwen2_moe") ",\"shared_expert_intermediate_size\":0}", "shared_expert_intermediate_size: found 0");
+	refused(65, TINY("qwen2_moe") ",\"num_experts\":100000}", "number of experts: found 100000");
+	refused(65, TINY("qwen2_moe") ",\"router_aux_loss_coef\":-1}", "router_aux_loss_coef");
+}
+
+static void experts(void)
+{
+	struct model_config c = accepted(TINY("qwen2_moe") "}", "qwen2_moe with its defaults");
+
+	ok(c.moe.experts == 60 && c.moe.experts_per_token == 4 && c.moe.intermediate == 1408 && c.moe.shared_intermediate == 5632 &&
+	   !c.moe.norm_topk && c.moe.step == 1 && c.qkv_bias && !c.qk_norm, "which are these");
+	c = accepted(TINY("mixtral") "}", "mixtral with its defaults");
+	ok(c.moe.experts == 8 && c.moe.experts_per_token == 2 && c.moe.intermediate == 16 && c.moe.norm_topk && c.rms_eps == 1e-5 &&
+	   c.rope.theta == 1e6, "which are these");
+	c = accepted(TINY("qwen3_moe") ",\"num_local_experts\":6,\"decoder_sparse_step\":2,\"mlp_only_layers\":null,"
+		     "\"norm_topk_prob\":true,\"num_experts_per_tok\":2}", "qwen3_moe as transformers 5 may spell it");
+	ok(c.moe.experts == 6 && c.moe.norm_topk && !model_config_is_moe(&c, 0) && model_config_is_moe(&c, 1), "every second layer");
+	c = accepted(TINY("qwen3_moe") ",\"num_experts\":0}", "num_experts 0");
+	ok(!model_config_moe_layers(&c), "is a model without experts");
+}
+
 static void leave(const char *name, const struct json_out *o)
 {
 	char path[4096];
@@ -272,6 +302,11 @@ static void identity(void)
 				 "\"mscale_all_dim\":0.8,\"attention_factor\":1.5,\"truncate\":"
 				 "false,\"rope_theta\":1e6}}",
 		   "yarn, everything said");
+	same_again(TINY("mixtral") ",\"num_local_experts\":5,\"router_aux_loss_coef\":0.5}", "mixtral");
+	same_again(TINY("qwen2_moe") ",\"num_experts\":6,\"decoder_sparse_step\":2,\"mlp_only_layers\":[0,1],\"qkv_bias\":false,"
+		   "\"norm_topk_prob\":true,\"shared_expert_intermediate_size\":12}", "qwen2_moe");
+	same_again(TINY("qwen3_moe") ",\"num_experts\":9,\"moe_intermediate_size\":5,\"num_experts_per_tok\":9}", "qwen3_moe");
+	same_again(TINY("qwen3_moe") ",\"num_experts\":0}", "qwen3_moe without experts");
 }
 
 struct want { int i; double f; };
@@ -449,6 +484,8 @@ int main(int argc, char **argv)
 	transformers();
 	reports();
 	refusals();
+	experts();
+	refused_experts();
 	identity();
 	rope();
 	rope_reports();

@@ -224,9 +224,46 @@ static void transformers(void)
 	json_release(&d);
 }
 
+/* A model of four layers, of which 1 has experts (3 would, but is named) and a shared one. */
+static void experts(void)
+{
+	struct model_config c = config();
+	struct param_table t;
+	const struct param *down;
+	struct layout l = { .tp = 1, .pp = 1, .ep = 2, .etp = 7, .dp = 1 };
+	struct place at = { .ep = 1, .etp = 3 };
+	struct box b;
+
+	strcpy(c.model_type, "qwen2_moe");
+	c.layers = 4;
+	c.qkv_bias = true;
+	c.moe = (struct moe_config){ .experts = 5, .experts_per_token = 2, .intermediate = 21, .shared_intermediate = 9, .step = 2,
+				     .mlp_only = { 1 << 3 } };
+	ok(model_config_moe_layers(&c) == 1 && model_config_is_moe(&c, 1), "one layer of four has experts");
+	param_table_init(&t, &c);
+	ok(t.n == 1 + 3 * 12 + 17 + 2, "layers of 12, one of 17");
+	one(&t, "model.layers.1.mlp.gate.weight", "[5, 10]", -1, 1, GRAD_SAME, 1);
+	one(&t, "model.layers.1.mlp.shared_expert.gate_proj.weight", "[9, 10]", 0, 9 / 3, GRAD_SHARDED, 1);
+	one(&t, "model.layers.1.mlp.shared_expert.down_proj.weight", "[10, 9]", 1, 9 / 3, GRAD_SHARDED, 3);
+	one(&t, "model.layers.1.mlp.shared_expert_gate.weight", "[1, 10]", -1, 1, GRAD_SAME, 1);
+	one(&t, "model.layers.0.mlp.down_proj.weight", "[10, 14]", 1, 2, GRAD_SHARDED, 7);
+	one(&t, "model.layers.3.mlp.down_proj.weight", "[10, 14]", 1, 2, GRAD_SHARDED, 7);
+	down = param_find(&t, "model.layers.1.mlp.experts.down_proj.weight");
+	ok(down && down->expert && down->decay && down->rank == 3 && down->tp_axis == 2 && down->tp_unit == 3 && down->chunks == 7 &&
+	   down->shape[0] == 5 && down->shape[1] == 10 && down->shape[2] == 21, "down_proj of all experts is [5, 10, 21]");
+	b = param_box(down, &l, &at);
+	ok(b.start[0] == 2 && b.extent[0] == 3 && b.start[1] == 0 && b.extent[1] == 10 && b.start[2] == 9 && b.extent[2] == 3,
+	   "its box: experts by EP, columns by ETP");
+	ok(!param_find(&t, "model.layers.1.mlp.gate_proj.weight") && !param_find(&t, "model.layers.0.mlp.gate.weight") &&
+	   !param_find(&t, "model.layers.3.mlp.experts.up_proj.weight"), "no MLP in a layer with experts, none of these in others");
+	ok(total(&t) == model_config_parameters(&c), "as many elements as model_config_parameters() says");
+	param_table_release(&t);
+}
+
 int main(void)
 {
 	dense();
+	experts();
 	transformers();
 	variants();
 	boxes();
