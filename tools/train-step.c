@@ -105,7 +105,7 @@ static void dry_run(struct job *j, enum dtype t)
 	struct json_out out = { 0 };
 
 	/* Sizes only: a model that infers holds what pass_bytes() looks at. */
-	if (model_init(&small, &j->cfg, j->k, t, 1, 0, &e))
+	if (model_init(&small, &j->cfg, j->k, NULL, t, 1, 0, &e))
 		die_err(&e);
 	acts = pass_bytes(&small, rows, true, recipe_bool(j->r, "policy.dtensor_cfg.activation_checkpointing"));
 	json_begin(&out, '{');

@@ -34,6 +34,10 @@ struct weight *model_weight(const struct model *m, enum param_kind kind, int lay
 struct weight *model_head(const struct model *m);
 const void *value_of(const struct weight *w);           /* NULL of NULL */
 
+/* weights.c: memory of all parameters; m->table, k, mesh, t and flags are set. */
+void weights_init(struct model *m);
+void weights_release(struct model *m);
+
 size_t acts_bytes(const struct model *m, long rows);
 void acts_carve(struct acts *a, const struct model *m, long rows, char *memory);
 /*

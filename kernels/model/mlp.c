@@ -3,7 +3,7 @@
 /* One walk serves both: with memory NULL it only counts. */
 size_t mlp_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory)
 {
-	size_t f = line_up((size_t)(rows * m->table.config.intermediate) * dtype_size(m->t));
+	size_t f = line_up((size_t)(rows * m->here.intermediate) * dtype_size(m->t));
 
 	if (memory)
 		*a = (struct mlp_acts){ memory, memory + f, memory + 2 * f };
@@ -12,7 +12,7 @@ size_t mlp_carve(struct mlp_acts *a, const struct model *m, long rows, char *mem
 
 size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long rows, char *memory)
 {
-	size_t f = line_up((size_t)(rows * m->table.config.intermediate) * dtype_size(m->t));
+	size_t f = line_up((size_t)(rows * m->here.intermediate) * dtype_size(m->t));
 
 	if (memory)
 		*g = (struct mlp_grads){ memory, memory + f };
@@ -25,7 +25,7 @@ void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *
 
 	k->linear_fwd(a->gate, m->t, x, &l->gate->matrix, NULL, rows);
 	k->linear_fwd(a->up, m->t, x, &l->up->matrix, NULL, rows);
-	k->swiglu_fwd(a->act, a->gate, a->up, rows * m->table.config.intermediate, m->t);
+	k->swiglu_fwd(a->act, a->gate, a->up, rows * m->here.intermediate, m->t);
 	k->linear_fwd(y, m->t, a->act, &l->down->matrix, NULL, rows);
 }
 
@@ -36,7 +36,7 @@ void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts 
 
 	linear_gradient(m, l->down, NULL, dy, a->act, rows);
 	k->linear_dx(g->act, dy, &l->down->matrix, rows, false);
-	k->swiglu_bwd(g->gate, g->act, g->act, a->gate, a->up, rows * m->table.config.intermediate, m->t);
+	k->swiglu_bwd(g->gate, g->act, g->act, a->gate, a->up, rows * m->here.intermediate, m->t);
 	linear_gradient(m, l->gate, NULL, g->gate, x, rows);
 	linear_gradient(m, l->up, NULL, g->act, x, rows);
 	k->linear_dx(dx, g->gate, &l->gate->matrix, rows, false);

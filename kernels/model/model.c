@@ -24,11 +24,9 @@ bool is_matrix(const struct model *m, const struct param *p)
 
 long param_count(const struct param *p)
 {
-	long n = 1;
+	struct box b = box_whole(p->shape, p->rank);
 
-	for (int i = 0; i < p->rank; i++)
-		n *= p->shape[i];
-	return n;
+	return box_volume(&b);
 }
 
 static int supported(const struct model_config *c, enum dtype t, struct err *e)
@@ -81,25 +79,6 @@ static int rope_tables(struct model *m, struct err *e)
 	return 0;
 }
 
-static void weight_init(struct model *m, long i)
-{
-	const struct param *p = m->table.p + i;
-	struct weight *w = m->w + i;
-	size_t n = (size_t)param_count(p);
-	bool train = m->flags & MODEL_TRAIN;
-
-	if (is_matrix(m, p))
-		m->k->matrix_init(&w->matrix, m->t, p->shape[0], p->shape[1], p->chunks, train);
-	if (train || !is_matrix(m, p) || p->kind == PARAM_EMBED)
-		w->value = m->k->alloc(n * dtype_size(m->t), p->name);
-	if (!train || p->role != ROLE_PARAM)
-		return;
-	w->grad = m->k->alloc(n * 4, p->name);
-	w->master = m->t == DTYPE_F32 ? w->value : m->k->alloc(n * 4, p->name);
-	w->exp_avg = m->k->alloc(n * 4, p->name);
-	w->exp_avg_sq = m->k->alloc(n * 4, p->name);
-}
-
 long model_index(const struct model *m, enum param_kind kind, int layer)
 {
 	for (long i = 0; i < m->table.n; i++)
@@ -143,94 +122,89 @@ static void find_layers(struct model *m)
 		layer_weights(m->layer + i, m, i);
 }
 
-int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, long positions, unsigned flags,
-	       struct err *e)
+static long extent_of(const struct model *m, enum param_kind kind, int d)
+{
+	for (long i = 0; i < m->table.n; i++)
+		if (m->table.p[i].kind == kind && m->box[i].extent[d])
+			return m->box[i].extent[d];
+	return 0;
+}
+
+static void find_dims(struct model *m)
+{
+	const struct model_config *c = &m->table.config;
+	const struct layout *l = &m->mesh->layout;
+	long at = m->mesh->at.pp;
+	struct dims *d = &m->here;
+
+	d->first = at == 0;
+	d->last = at == l->pp - 1;
+	for (long i = c->layers - 1; i >= 0; i--)
+		if (layout_stage(l, i) == at) {
+			d->layer_first = i;
+			d->layers++;
+		}
+	d->heads = extent_of(m, PARAM_Q, 0) / c->head_dim;
+	d->kv_heads = extent_of(m, PARAM_K, 0) / c->head_dim;
+	d->intermediate = extent_of(m, PARAM_GATE, 0);
+	for (long i = 0; i < m->table.n; i++)
+		if (m->table.p[i].kind == PARAM_EMBED || m->table.p[i].kind == PARAM_LM_HEAD) {
+			struct box b = param_box(m->table.p + i, l, &m->mesh->at);
+
+			d->vocab_first = b.start[0];
+			d->vocab = b.extent[0];
+		}
+	m->attention = (struct attention_shape){ d->heads, d->kv_heads, c->head_dim, (float)(1 / sqrt((double)c->head_dim)) };
+}
+
+static void one_rank(struct mesh *m, long layers)
+{
+	struct comm one = { .size = 1 };
+
+	memset(m, 0, sizeof(*m));
+	layout_init(&m->layout, layers);
+	m->world = m->tp = m->cp = m->dp = m->grad = m->pp = m->stage = m->ends = m->etp = m->ep = m->edp = one;
+}
+
+int model_init(struct model *m, const struct model_config *c, const struct ops *k, struct mesh *mesh, enum dtype t, long positions,
+	       unsigned flags, struct err *e)
 {
 	memset(m, 0, sizeof(*m));
 	if (supported(c, t, e))
 		return -1;
 	param_table_init(&m->table, c);
 	m->k = k;
+	m->mesh = mesh;
+	m->own_mesh = !mesh;
+	if (!mesh) {
+		m->mesh = xcalloc(1, sizeof(*m->mesh));
+		one_rank(m->mesh, c->layers);
+	}
 	m->t = t;
 	m->flags = flags;
 	m->positions = positions > 0 && positions < c->max_position ? positions : c->max_position;
-	m->attention = (struct attention_shape){ c->heads, c->kv_heads, c->head_dim, (float)(1 / sqrt((double)c->head_dim)) };
-	m->w = xcalloc((size_t)m->table.n, sizeof(*m->w));
 	if (rope_tables(m, e)) {
 		model_release(m);
 		return -1;
 	}
-	for (long i = 0; i < m->table.n; i++)
-		weight_init(m, i);
+	weights_init(m);
+	find_dims(m);
 	find_layers(m);
 	return 0;
 }
 
 void model_release(struct model *m)
 {
-	for (long i = 0; m->w && i < m->table.n; i++) {
-		struct weight *w = m->w + i;
-
-		if (w->master != w->value)
-			m->k->release(w->master);
-		m->k->release(w->value);
-		m->k->release(w->grad);
-		m->k->release(w->exp_avg);
-		m->k->release(w->exp_avg_sq);
-		if (w->matrix.n)
-			m->k->matrix_release(&w->matrix);
-	}
-	free(m->w);
+	weights_release(m);
 	free(m->layer);
 	if (m->cos)
 		m->k->release(m->cos);
 	if (m->sin)
 		m->k->release(m->sin);
+	if (m->own_mesh)
+		free(m->mesh);
 	param_table_release(&m->table);
 	memset(m, 0, sizeof(*m));
-}
-
-void model_set(struct model *m, long i, const void *values, enum dtype from)
-{
-	const struct param *p = m->table.p + i;
-	struct weight *w = m->w + i;
-	size_t n = (size_t)param_count(p), bytes = n * dtype_size(m->t);
-	void *rounded = xmalloc(bytes), *loaded = w->value;
-
-	dtype_convert(rounded, m->t, values, from, n);
-	if (!loaded)
-		loaded = m->k->alloc(bytes, p->name);
-	m->k->put(loaded, rounded, bytes);
-	if (w->matrix.n)
-		m->k->matrix_load(&w->matrix, loaded);
-	if (loaded != w->value)
-		m->k->release(loaded);
-	free(rounded);
-	if (w->master && w->master != w->value) {
-		float *f = xmalloc(n * 4);
-
-		dtype_convert(f, DTYPE_F32, values, from, n);
-		m->k->put(w->master, f, n * 4);
-		free(f);
-	}
-}
-
-void model_set_optimizer(struct model *m, long i, const float *master, const float *exp_avg, const float *exp_avg_sq)
-{
-	struct weight *w = m->w + i;
-	size_t bytes = (size_t)param_count(m->table.p + i) * 4;
-
-	if (master && w->master)
-		m->k->put(w->master, master, bytes);
-	if (exp_avg && w->exp_avg)
-		m->k->put(w->exp_avg, exp_avg, bytes);
-	if (exp_avg_sq && w->exp_avg_sq)
-		m->k->put(w->exp_avg_sq, exp_avg_sq, bytes);
-}
-
-void model_get(const struct model *m, long i, void *out)
-{
-	m->k->get(out, m->w[i].value, (size_t)param_count(m->table.p + i) * dtype_size(m->t));
 }
 
 void param_init_random(float *out, const struct param *p, const struct model_config *c, uint64_t seed)

@@ -17,47 +17,87 @@
  */
 
 #include "kernels/ops.h"
-#include "libcommon/param.h"
+#include "libcommon/mesh.h"
+#include "libcommon/shard.h"
 
-enum { MODEL_TRAIN = 1 };       /* gradients, and weights ready for the backward products */
+enum {
+	MODEL_TRAIN = 1,        /* gradients, and weights ready for the backward products */
+	MODEL_SEQUENCE = 2      /* sequence parallelism: gradients that TP ranks would have alike are parts of a sum */
+};
 
 struct layer;                   /* inside.h */
 
+struct dims {                   /* the part of the model that this rank computes: what layers use in place of the config's sizes */
+	long heads, kv_heads;
+	long intermediate;      /* of an MLP without experts */
+	long vocab_first, vocab; /* rows of embedding and head */
+	long layer_first, layers; /* of this stage */
+	bool first, last;       /* stage: embedding; final norm and head */
+};
+
+/*
+ * A parameter on this rank.  What it computes with is m->box[i]; of that, gradients summed over the ranks, masters and moments
+ * are this rank's for the rows `own`, which are n elements of the box from `first` on (ZeRO-1; n = 0: none).  With one rank all
+ * of them lie over each other.
+ */
 struct weight {
-	void *value;            /* type t, row-major, in the backend's memory; NULL for a matrix that only infers */
-	struct matrix matrix;   /* projections and the head; w[out, in] */
-	float *grad;            /* fp32, the parameter's shape; NULL where frozen or not training */
-	float *master;          /* fp32; aliases value where t is fp32 */
-	float *exp_avg, *exp_avg_sq;
+	void *value;            /* type t, box, in the backend's memory; NULL: not of this rank, or a matrix that only infers */
+	struct matrix matrix;   /* projections and the head; w[out, in]; n = 0: none */
+	float *grad;            /* fp32, box: of this rank's rows; NULL where frozen or not training */
+	struct box own;
+	long first, n;
+	float *sum;             /* own: gradient over all ranks, after model_reduce_grad() */
+	float *master;          /* own; part of value where t is fp32 */
+	float *exp_avg, *exp_avg_sq; /* own */
+	bool apart;             /* value and grad are not in an arena */
+};
+
+struct flat {                   /* trained parameters end to end: shard.h's arena */
+	struct shard_arena a;
+	struct comm *comm;      /* who holds the same arena */
+	char *value;            /* type t */
+	float *grad, *sum, *master, *exp_avg, *exp_avg_sq; /* sum: grad itself where comm has one rank */
 };
 
 struct model {
 	struct param_table table;
 	const struct ops *k;
+	struct mesh *mesh;      /* borrowed, or of one rank and our own; never NULL */
 	enum dtype t;           /* DTYPE_F32 or DTYPE_BF16 */
 	unsigned flags;
 	struct weight *w;       /* table.n of them, in table order */
-	struct layer *layer;    /* where each layer's lie; owned */
+	struct box *box;        /* table.n: the part of each that this rank computes with; extents 0: of another stage */
+	struct dims here;
+	struct layer *layer;    /* where each layer's lie, by the layer's global number; owned */
 	long positions;         /* that it can run: the config's, or fewer where the caller asked for fewer */
 	float *cos, *sin;       /* [positions, head_dim / 2] in the backend's memory */
-	struct attention_shape attention;
+	struct attention_shape attention;       /* of this rank's heads */
+	struct flat flat[2];    /* dense parameters, experts; with MODEL_TRAIN */
+	struct comm kv;         /* the TP ranks that share a kv head */
+	bool own_mesh;
 };
 
-/* positions: longest sequence that will be run; 0 or more than the config's: the config's.  69 for what the kernels
- * do not do (sliding window, scalar head, MLP biases, dynamic RoPE). */
-int model_init(struct model *m, const struct model_config *c, const struct ops *k, enum dtype t, long positions, unsigned flags,
-	       struct err *e) MUST_CHECK;
+/*
+ * mesh: borrowed, its layout is the model's; NULL: one rank.  Every rank of the mesh calls it.  positions: longest sequence that
+ * will be run; 0 or more than the config's: the config's.  69 for what the kernels do not do (sliding window, scalar head, MLP
+ * biases, dynamic RoPE).
+ */
+int model_init(struct model *m, const struct model_config *c, const struct ops *k, struct mesh *mesh, enum dtype t, long positions,
+	       unsigned flags, struct err *e) MUST_CHECK;
 void model_release(struct model *m);
-/* Give parameter i its values (host memory, any floating type, whole); they are rounded to t; with MODEL_TRAIN
- * the fp32 master gets them unrounded, and the moments stay as they are (zero at first). */
+bool model_holds(const struct model *m, long i);        /* parameter i is of this rank's stage */
+/*
+ * Give parameter i its values (host memory, any floating type, m->box[i] densely); they are rounded to t; with MODEL_TRAIN
+ * the fp32 master of the own rows gets them unrounded, and the moments stay as they are (zero at first).  Empty boxes: nothing.
+ */
 void model_set(struct model *m, long i, const void *values, enum dtype from);
-/* Exact optimizer state, host fp32; call after model_set().  NULL: leave. */
+/* Exact optimizer state of the own rows, host fp32; call after model_set().  NULL: leave. */
 void model_set_optimizer(struct model *m, long i, const float *master, const float *exp_avg, const float *exp_avg_sq);
 /* Random weights as Hugging Face does it: normal(0, initializer_range), norms 1, biases 0; a function of (seed, name, index) only. */
 void param_init_random(float *out, const struct param *p, const struct model_config *c, uint64_t seed);
 long model_index(const struct model *m, enum param_kind kind, int layer); /* -1: has none */
 void model_zero_grad(struct model *m);
-/* The current value in type t / fp32 master, into host memory. */
+/* The current value of m->box[i] in type t, into host memory. */
 void model_get(const struct model *m, long i, void *out);
 
 /* -- packed sequences ------------------------------------------------------------------------------- */
@@ -87,12 +127,17 @@ void pass_logits(struct pass *p, float *logits, long first, long n);
 /* Adds to every grad: d(sum_r dlp[r] lp[r]).  After pass_forward and pass_logprobs of the same batch, targets and temperature. */
 void pass_backward(struct pass *p, const float *dlp);
 
-/* -- optimizer --------------------------------------------------------------------------------------- */
+/* -- optimizer: every rank calls these ----------------------------------------------------------------- */
 
-double model_grad_norm(const struct model *m);          /* sqrt of the sum of squares over all trained parameters */
-/* Name of the first parameter with a gradient that is not finite, or NULL. */
+/*
+ * After the last pass_backward(): sums over the ranks what each has a part of (over TP partial gradients and kv heads that ranks
+ * share, over first and last stage a tied embedding, over DP x CP or EDP all), each into its owner's w->sum.
+ */
+void model_reduce_grad(struct model *m);
+double model_grad_norm(const struct model *m); /* sqrt of the sum of squares over all trained parameters, copies once */
+/* Name of the first parameter with a gradient that is not finite on any rank, or NULL. */
 const char *model_bad_grad(const struct model *m);
-/* h->weight_decay applies to parameters with `decay` only. */
+/* Own rows updated, then whole again on every rank.  h->weight_decay applies to parameters with `decay` only. */
 void model_adamw(struct model *m, const struct adamw *h);
 
 #endif

@@ -3,43 +3,111 @@
 #include <math.h>
 #include <string.h>
 
+static long params_of(const struct model *m)
+{
+	return m->flags & MODEL_TRAIN ? m->table.n : 0;
+}
+
 void model_zero_grad(struct model *m)
 {
-	for (long i = 0; i < m->table.n; i++)
-		if (m->w[i].grad)
-			memset(m->w[i].grad, 0, (size_t)param_count(m->table.p + i) * 4);
+	for (int i = 0; i < 2; i++)
+		if (m->flat[i].grad)
+			memset(m->flat[i].grad, 0, (size_t)m->flat[i].a.total * 4);
+	for (long i = 0; i < params_of(m); i++)
+		if (m->w[i].apart && m->w[i].grad)
+			memset(m->w[i].grad, 0, (size_t)box_volume(m->box + i) * 4);
+}
+
+/* The ranks beside this one in its TP (ETP) group that have a part of the gradient's sum; one rank: none have. */
+static struct comm *partners(struct model *m, const struct param *p)
+{
+	bool partial = p->tp_grad == GRAD_PARTIAL || (p->tp_grad == GRAD_SAME && (m->flags & MODEL_SEQUENCE));
+
+	if (p->tp_axis < 0 && partial)
+		return p->expert ? &m->mesh->etp : &m->mesh->tp;
+	switch (p->kind) {
+	case PARAM_K: case PARAM_V: case PARAM_K_BIAS: case PARAM_V_BIAS:
+		return &m->kv;
+	default:
+		return NULL;
+	}
+}
+
+void model_reduce_grad(struct model *m)
+{
+	for (long i = 0; i < params_of(m); i++) {
+		const struct param *p = m->table.p + i;
+		struct comm *c = partners(m, p);
+		size_t n = (size_t)box_volume(m->box + i);
+
+		if (!m->w[i].grad)
+			continue;
+		if (c && c->size > 1)
+			comm_sum_f32(c, m->w[i].grad, n);
+		if (p->kind == PARAM_EMBED && m->table.config.tied && m->mesh->ends.size > 1)
+			comm_sum_f32(&m->mesh->ends, m->w[i].grad, n);
+	}
+}
+
+/* Of a box that several ranks of a group hold, the first of them counts. */
+static bool counts(const struct model *m, long i)
+{
+	long which;
+
+	if (!m->w[i].n)
+		return false;
+	param_copies(&which, m->table.p + i, &m->mesh->layout, &m->mesh->at);
+	return which == 0;
 }
 
 double model_grad_norm(const struct model *m)
 {
 	double s = 0;
 
-	for (long i = 0; i < m->table.n; i++)
-		if (m->w[i].grad)
-			s += m->k->sumsq(m->w[i].grad, param_count(m->table.p + i));
+	for (long i = 0; i < params_of(m); i++)
+		if (counts(m, i))
+			s += m->k->sumsq(m->w[i].sum, m->w[i].n);
+	comm_sum_f64(&m->mesh->world, &s, 1);
 	return sqrt(s);
 }
 
 const char *model_bad_grad(const struct model *m)
 {
-	for (long i = 0; i < m->table.n; i++)
-		if (m->w[i].grad && !isfinite(m->k->sumsq(m->w[i].grad, param_count(m->table.p + i))))
-			return m->table.p[i].name;
-	return NULL;
+	double first = -INFINITY;
+	float least;
+
+	for (long i = 0; i < params_of(m) && first == -INFINITY; i++)
+		if (m->w[i].n && !isfinite(m->k->sumsq(m->w[i].sum, m->w[i].n)))
+			first = -(double)i;
+	least = (float)first;
+	return isinf(least) ? NULL : m->table.p[(long)-least].name;
+}
+
+static void update(struct model *m, long i, const struct adamw *h)
+{
+	const struct param *p = m->table.p + i;
+	struct weight *w = m->w + i;
+	struct adamw one = *h;
+	uint16_t *low = m->t == DTYPE_F32 ? NULL : (uint16_t *)w->value + w->first;
+
+	if (!p->decay)
+		one.weight_decay = 0;
+	m->k->adamw(w->master, w->exp_avg, w->exp_avg_sq, low, w->sum, w->n, &one);
 }
 
 void model_adamw(struct model *m, const struct adamw *h)
 {
-	for (long i = 0; i < m->table.n; i++) {
+	for (long i = 0; i < params_of(m); i++)
+		if (m->w[i].n)
+			update(m, i, h);
+	for (long i = 0; i < params_of(m); i++) {
 		const struct param *p = m->table.p + i;
 		struct weight *w = m->w + i;
-		struct adamw one = *h;
 
 		if (!w->grad)
 			continue;
-		if (!p->decay)
-			one.weight_decay = 0;
-		m->k->adamw(w->master, w->exp_avg, w->exp_avg_sq, m->t == DTYPE_F32 ? NULL : w->value, w->grad, param_count(p), &one);
+		if (p->kind == PARAM_EMBED && m->table.config.tied && m->mesh->ends.size > 1)
+			comm_broadcast(&m->mesh->ends, w->value, (size_t)box_volume(m->box + i) * dtype_size(m->t), 0);
 		if (w->matrix.n)
 			m->k->matrix_load(&w->matrix, w->value);
 	}

@@ -48,8 +48,8 @@ static size_t carve(struct pass *p, const struct model *m, long rows, bool keep,
 {
 	const struct model_config *c = &m->table.config;
 	size_t e = dtype_size(m->t), at = 0, r = (size_t)rows, chunk = (size_t)head_chunk(m, rows), V = (size_t)c->vocab;
-	size_t h = r * (size_t)c->hidden * e, q = r * (size_t)(c->heads * c->head_dim) * e;
-	size_t kv = r * (size_t)(c->kv_heads * c->head_dim) * e;
+	size_t h = r * (size_t)c->hidden * e, q = r * (size_t)(m->here.heads * c->head_dim) * e;
+	size_t kv = r * (size_t)(m->here.kv_heads * c->head_dim) * e;
 	long nacts = keep && !recompute ? c->layers : 1, nx = keep ? c->layers + 1 : 2;
 	struct pass none = { 0 }, *o = p ? p : &none;
 	struct { void **p; size_t bytes; } part[] = {
@@ -264,14 +264,14 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	const struct model *m = p->m;
 	const struct ops *k = m->k;
 	const struct model_config *c = &m->table.config;
-	long n = p->rows, q = n * c->heads, kv = n * c->kv_heads;
+	long n = p->rows, q = n * m->here.heads, kv = n * m->here.kv_heads;
 	enum dtype t = m->t;
 
 	linear_gradient(m, l->o, l->ob, p->dx, a->att, n);
 	k->linear_dx(p->dmid, p->dx, &l->o->matrix, n, false);
 	k->attention_bwd(p->dq, p->dk, p->dv, p->dmid, a->att, a->lse, a->q, a->k, a->v, p->cu, p->batch.nseq, &m->attention, t);
-	k->rope(p->dq, p->position, m->cos, m->sin, n, c->heads, c->head_dim, true, t);
-	k->rope(p->dk, p->position, m->cos, m->sin, n, c->kv_heads, c->head_dim, true, t);
+	k->rope(p->dq, p->position, m->cos, m->sin, n, m->here.heads, c->head_dim, true, t);
+	k->rope(p->dk, p->position, m->cos, m->sin, n, m->here.kv_heads, c->head_dim, true, t);
 	if (c->qk_norm) {
 		/* a->q and a->k have served: they hold the gradients before the norm. */
 		k->rmsnorm_bwd(a->q, l->qn->grad, p->dq, a->q0, l->qn->value, a->rstdq, q, c->head_dim, false, t);

@@ -59,7 +59,7 @@ static void load(struct model *m, const char *name, enum dtype t, unsigned flags
 	struct err e = ERR_INIT;
 	const struct ops *k = ops_find("cpu", getenv("TEST_ISA"), &e);
 
-	if (!k || json_read(&d, path, 0, &e) || model_config_from_json(&c, &d, &e) || model_init(m, &c, k, t, 0, flags, &e))
+	if (!k || json_read(&d, path, 0, &e) || model_config_from_json(&c, &d, &e) || model_init(m, &c, k, NULL, t, 0, flags, &e))
 		die_err(&e);
 	for (long i = 0; i < m->table.n; i++) {
 		long n = count(m->table.p + i);

@@ -54,7 +54,7 @@ static inline void tiny_random(struct model *m, const struct model_config *c, en
 {
 	struct err e = ERR_INIT;
 
-	if (model_init(m, c, tiny_ops(), t, 0, 0, &e))
+	if (model_init(m, c, tiny_ops(), NULL, t, 0, 0, &e))
 		die_err(&e);
 	for (long i = 0; i < m->table.n; i++) {
 		float *w = tiny_values(m->table.p + i, c);
@@ -92,7 +92,7 @@ static inline void tiny_script(struct model *m, const struct model_config *c, co
 {
 	struct err e = ERR_INIT;
 
-	if (model_init(m, c, tiny_ops(), DTYPE_F32, 0, 0, &e))
+	if (model_init(m, c, tiny_ops(), NULL, DTYPE_F32, 0, 0, &e))
 		die_err(&e);
 	for (long i = 0; i < m->table.n; i++) {
 		float *w = tiny_script_values(m->table.p + i, c, logits);

@@ -39,9 +39,7 @@ static long model_bytes(const struct model *m)
 	for (long i = 0; i < m->table.n; i++) {
 		n += m->w[i].matrix.n ? m->w[i].matrix.fwd_bytes : 0;
 		if (m->w[i].value)
-			n += (size_t)tensor_count(&(struct tensor){ .rank = m->table.p[i].rank, .shape = { m->table.p[i].shape[0],
-								    m->table.p[i].shape[1], m->table.p[i].shape[2] } }) *
-			     dtype_size(m->t);
+			n += (size_t)box_volume(m->box + i) * dtype_size(m->t);
 	}
 	return (long)n;
 }

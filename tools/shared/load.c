@@ -100,7 +100,7 @@ void load_model(struct model *m, struct checkpoint *c, const struct ops *k, enum
 	struct err e = ERR_INIT;
 
 	load_config(&cfg, c);
-	if (model_init(m, &cfg, k, t, positions, flags, &e))
+	if (model_init(m, &cfg, k, NULL, t, positions, flags, &e))
 		die_err(&e);
 	for (long i = 0; i < m->table.n; i++) {
 		long w = find_weight(c, m->table.p + i);

@@ -182,6 +182,7 @@ void train_update(struct update_report *u, struct trainer *t, const struct lesso
 	model_zero_grad(t->m);
 	if (n)
 		run_bins(u, t, l, n, true);
+	model_reduce_grad(t->m);
 	u->grad_norm = model_grad_norm(t->m);
 	if (apply)
 		apply_update(u, t);
