@@ -29,6 +29,9 @@
  * products that use them.  dq sums over key tiles in ascending order; dk and dv over rows in
  * ascending order, position first, then head.  All sums are fp32 and rounded once.
  *
+ * Rows come in pieces (struct attention_piece): the last positions of a sequence, or, with context
+ * parallelism, any run of them against the keys up to its end; a row has the same bits in all.
+ *
  * head_dim is even, at most 256.  The functions stand in struct ops (kernels/ops.h); on the CPU,
  * attention_*_cpu.
  */

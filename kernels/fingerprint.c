@@ -58,9 +58,9 @@ static void attention(uint64_t *h, const struct ops *k, enum dtype t)
 	struct attention_shape s = { HEADS, KV, D, 0.25f };
 	void *q = vector(k, KEYS * HEADS * D, t, 5), *key = vector(k, KEYS * KV * D, t, 6), *v = vector(k, KEYS * KV * D, t, 7);
 	void *out = vector(k, KEYS * HEADS * D, t, 8);
-	long cu[2] = { 0, KEYS };
+	struct attention_piece piece = { 0, KEYS, 0, KEYS };
 
-	k->attention_fwd(out, NULL, q, key, v, cu, 1, &s, t);
+	k->attention_fwd(out, NULL, q, key, v, &piece, 1, &s, t);
 	mix(h, k, out, KEYS * HEADS * D * dtype_size(t));
 	k->release(q);
 	k->release(key);

@@ -17,6 +17,12 @@
  * from row 0 of the call), in the order of the instruction set.  So dW of micro-batches that are
  * cut at even rows has the bits of the whole, and a chunk of odd length ends in half a pair.
  *
+ * K cut over ranks.  T is over all C chunks (kernels/tree.h).  Each rank gives the fp32 sums of the whole
+ * nodes of T among its chunks (linear_parts); with all of them the rest of T is joined, bias added, and the
+ * result rounded (linear_join): the same bits as linear_fwd of the whole matrix, for every cut between
+ * chunks.  Where a cut falls within a chunk, or ranks are more than C, each rank's k are one chunk, and there
+ * are as many chunks as ranks: then the bits are those of that cut alone.
+ *
  * Nothing else reaches a bit: not the number of rows, their place, the threads, nor how a product
  * is cut into blocks.  A row of x with a NaN makes a NaN of its own row of y only.
  *

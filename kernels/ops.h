@@ -20,6 +20,7 @@
  * inputs unless a comment says so.  Wrong shapes are the programmer's: bug().
  */
 
+#include "kernels/tree.h"
 #include "libcommon/tensor.h"
 
 enum { ATTENTION_TILE = 64, ATTENTION_SPLIT = 512, VOCAB_BLOCK = 1024 };
@@ -33,6 +34,9 @@ struct matrix {
 	void *fwd, *bwd;        /* the backend's packed forms, owned */
 	size_t fwd_bytes, bwd_bytes;
 };
+
+/* Query rows q .. q + n - 1 are the last n positions of a sequence whose `keys` positions are rows k .. k + keys - 1 of the keys. */
+struct attention_piece { long q, n, k, keys; };
 
 struct attention_shape {
 	long heads, kv_heads, head_dim;
@@ -74,20 +78,27 @@ struct ops {
 	void (*matrix_release)(struct matrix *w);
 	/* y[m, n] = x[m, k] w^T + bias (or no bias: NULL); y has type ty (t, or F32 for logits), bias type t. */
 	void (*linear_fwd)(void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias, long m);
-	/* dx[m, k] (+)= dy[m, n] w; both of type t; w->backward.  add: onto what dx holds, in fp32, rounded once. */
-	void (*linear_dx)(void *dx, const void *dy, const struct matrix *w, long m, bool add);
-	/* dw[n, k] += dy^T x in fp32;  dbias[n] += column sums of dy (NULL: none). */
+	/*
+	 * The same with K cut over ranks, w being the chunks first .. first + w->chunks - 1 of `all`.  linear_parts: y[part][m, n],
+	 * the fp32 sums of this rank's parts (tree_parts()).  linear_join: parts[.][m, n] of all ranks in order, bias as above.
+	 */
+	void (*linear_parts)(float *y, const void *x, const struct matrix *w, long first, long all, long m);
+	void (*linear_join)(void *y, enum dtype t, const float *parts, const struct tree_cut *c, const void *bias, long m, long n);
+	/* dx[m, k] (+)= dy[m, n] w, of type tx (t or F32); w->backward.  add: onto what dx holds, in fp32, rounded once. */
+	void (*linear_dx)(void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m, bool add);
+	/* dw[n, k] += dy^T x in fp32;  dbias[n] += column sums of dy (either NULL: not wanted). */
 	void (*linear_dw)(float *dw, float *dbias, const void *dy, const void *x, long m, long n, long k, enum dtype t);
 
 	/* -- attention: causal, grouped-query -------------------------------------------------- */
-	/* Packed rows: sequence s has rows cu[s] .. cu[s+1]-1, positions from 0.  q, out: [rows, heads, d];
-	 * k, v: [rows, kv_heads, d] (k after RoPE).  lse[rows, heads]: log sum exp(scale q.k), for the backward pass (NULL: not wanted).
-	 *   out_i = sum_{j <= i} softmax_j(scale q_i . k_j) v_j */
-	void (*attention_fwd)(void *out, float *lse, const void *q, const void *k, const void *v, const long *cu, long nseq,
-			      const struct attention_shape *s, enum dtype t);
-	/* dq, dk, dv of the above; each written whole.  Deterministic whatever the threads. */
-	void (*attention_bwd)(void *dq, void *dk, void *dv, const void *dout, const void *out, const float *lse,
-			      const void *q, const void *k, const void *v, const long *cu, long nseq,
+	/* q, out: [rows, heads, d]; k, v: [key rows, kv_heads, d] (k after RoPE).  lse[rows, heads]: log sum exp(scale q.k), for the
+	 * backward pass (NULL: not wanted).  Pieces have rows of their own; those of one sequence share its keys, and stand together.
+	 *   out_i = sum_{j <= i} softmax_j(scale q_i . k_j) v_j, i and j positions */
+	void (*attention_fwd)(void *out, float *lse, const void *q, const void *k, const void *v, const struct attention_piece *piece,
+			      long pieces, const struct attention_shape *s, enum dtype t);
+	/* dq of the pieces' rows; dk, dv, of type tkv (t or F32), of their keys, summed over the pieces of a sequence.  A piece
+	 * may have n = 0.  Deterministic whatever the threads. */
+	void (*attention_bwd)(void *dq, void *dk, void *dv, enum dtype tkv, const void *dout, const void *out, const float *lse,
+			      const void *q, const void *k, const void *v, const struct attention_piece *piece, long pieces,
 			      const struct attention_shape *s, enum dtype t);
 	/* A page: keys and values of 64 positions of one layer, all kv heads, in the order the arithmetic reads them. */
 	size_t (*kv_page_bytes)(const struct attention_shape *s, enum dtype t);
@@ -121,7 +132,17 @@ struct ops {
 	 * entropy[r] = -sum p log p (NULL: not wanted).  A row with NaN, +inf or all -inf gives lp = NaN. */
 	void (*logprob)(float *lp, float *lse, float *entropy, const float *z, const int *target, long rows, long V,
 			float temperature);
-	/* dz[r,v] = dlp[r] / T ((v == target) - exp(z[r,v] / T - lse[r])), of type t, for linear_dx and linear_dw. */
+	/*
+	 * The same with the vocabulary cut over ranks between blocks (c: leaves are blocks): z[rows, n] are the columns of `rank`,
+	 * which begin at VOCAB_BLOCK first[rank].  logprob_parts: out[rows, 3 parts + 1], the blocks' statistics and the target's z / T;
+	 * logprob_join: those of all ranks, one after the other, to what logprob() gives.
+	 */
+	void (*logprob_parts)(float *out, const float *z, const int *target, long rows, long n, const struct tree_cut *c, long rank,
+			      float temperature);
+	void (*logprob_join)(float *lp, float *lse, float *entropy, const float *all, const int *target, long rows,
+			     const struct tree_cut *c);
+	/* dz[r,v] = dlp[r] / T ((v == target) - exp(z[r,v] / T - lse[r])), of type t, for linear_dx and linear_dw.  Of a cut
+	 * vocabulary: the local columns, with lse of the whole, and targets counted from the first (outside 0 .. V - 1: elsewhere). */
 	void (*logprob_bwd)(void *dz, const float *dlp, const float *lse, const float *z, const int *target, long rows, long V,
 			    float temperature, enum dtype t);
 	/* Draw a token of each row.  Only ids with allowed[id] != 0 (NULL: all).  lp as logprob() of that id at the row's
@@ -142,18 +163,5 @@ const struct ops *ops_find(const char *device, const char *isa, struct err *e);
  * XXH3-64 of the outputs of every forward op on fixed vectors: same fingerprint, same bits.
  */
 uint64_t ops_fingerprint(const struct ops *k);
-
-/* Join n partial sums, `stride` floats apart, by the fixed tree: split at the largest power of two below n
- * (tree(0..n) = tree(0..h) + tree(h..n)); for 8: ((0+1)+(2+3)) + ((4+5)+(6+7)). */
-static inline float tree_join(const float *p, long n, long stride)
-{
-	long h = 1;
-
-	if (n == 1)
-		return p[0];
-	while (h * 2 < n)
-		h *= 2;
-	return tree_join(p, h, stride) + tree_join(p + h * stride, n - h, stride);
-}
 
 #endif

@@ -430,32 +430,95 @@ void attention_cached_cpu(void *out, const void *q, const struct kv_row *row, lo
 	attend_rows(&a, out, NULL, q, row, rows);
 }
 
-/* Pages for whole sequences, and the rows that lie in them. */
+/* Pieces from piece[i] on that share their keys: how many, and the most keys of one. */
+long attention_group(long *keys, const struct attention_piece *piece, long i, long pieces)
+{
+	long n = 0;
+
+	*keys = 0;
+	for (; i + n < pieces && piece[i + n].k == piece[i].k; n++)
+		*keys = piece[i + n].keys > *keys ? piece[i + n].keys : *keys;
+	return n;
+}
+
+/* Where the keys of all pieces lie: pages of each group, and the row of every key. */
+struct key_rows {
+	void **page;
+	struct kv_row *row;
+	long pages, rows;
+};
+
+static struct key_rows key_rows(const struct attention_piece *piece, long pieces, long page_bytes)
+{
+	struct key_rows m = { 0 };
+	long at = 0, r = 0, keys;
+	char *memory;
+
+	for (long i = 0; i < pieces; i += attention_group(&keys, piece, i, pieces)) {
+		attention_group(&keys, piece, i, pieces);
+		m.pages += (keys + ATTENTION_TILE - 1) / ATTENTION_TILE;
+		m.rows += keys;
+	}
+	memory = scratch(SCRATCH_SHARED, 0, (size_t)(m.pages * page_bytes));
+	m.page = scratch(SCRATCH_PARTIAL, 0, (size_t)m.pages * sizeof(*m.page) +
+						      (size_t)m.rows * sizeof(struct kv_row));
+	m.row = (struct kv_row *)(void *)(m.page + m.pages);
+	for (long i = 0; i < m.pages; i++)
+		m.page[i] = memory + i * page_bytes;
+	for (long i = 0; i < pieces; i += attention_group(&keys, piece, i, pieces)) {
+		attention_group(&keys, piece, i, pieces);
+		for (long p = 0; p < keys; p++)
+			m.row[r++] = (struct kv_row){ m.page + at, p };
+		at += (keys + ATTENTION_TILE - 1) / ATTENTION_TILE;
+	}
+	return m;
+}
+
+/* Tiles never over a multiple of POSITIONS. */
+static long tile_piece(struct query_tile *tile, const struct attention_plan *a,
+		       const struct attention_piece *piece, void *const *page, char *out, float *lse,
+		       const char *q)
+{
+	long tiles = 0, bytes = a->heads * a->d * (long)dtype_size(a->t), n;
+
+	for (long i = 0; i < piece->n; i += n) {
+		long position = piece->keys - piece->n + i, at = piece->q + i;
+
+		n = POSITIONS - position % POSITIONS;
+		n = n < piece->n - i ? n : piece->n - i;
+		tile[tiles++] = (struct query_tile){ q + at * bytes, out + at * bytes,
+						     lse ? lse + at * a->heads : NULL, page,
+						     position, n };
+	}
+	return tiles;
+}
+
 void attention_fwd_cpu(void *out, float *lse, const void *q, const void *k, const void *v,
-		       const long *cu, long nseq, const struct attention_shape *s, enum dtype t)
+		       const struct attention_piece *piece, long pieces,
+		       const struct attention_shape *s, enum dtype t)
 {
 	struct attention_plan a = attention_plan(s, t);
-	long rows = cu[nseq] - cu[0], pages = 0, page_bytes = (long)kv_page_bytes_cpu(s, t), r = 0;
+	struct key_rows m = key_rows(piece, pieces, (long)kv_page_bytes_cpu(s, t));
+	long bytes = a.kv_heads * a.d * (long)dtype_size(t), tiles = 0, most = 0, keys, at = 0, r = 0;
+	struct query_tile *tile;
 
-	for (long i = 0; i < nseq; i++)
-		pages += (cu[i + 1] - cu[i] + ATTENTION_TILE - 1) / ATTENTION_TILE;
-	char *memory = scratch(SCRATCH_SHARED, 0, (size_t)(pages * page_bytes));
-	void **page = scratch(SCRATCH_PARTIAL, 0,
-			      (size_t)pages * sizeof(*page) + (size_t)rows * sizeof(struct kv_row));
-	struct kv_row *row = (struct kv_row *)(void *)(page + pages);
-
-	for (long i = 0; i < pages; i++)
-		page[i] = memory + i * page_bytes;
-	for (long i = 0; i < nseq; i++) {
-		long n = cu[i + 1] - cu[i];
-
-		for (long p = 0; p < n; p++)
-			row[r++] = (struct kv_row){ page, p };
-		page += (n + ATTENTION_TILE - 1) / ATTENTION_TILE;
+	for (long i = 0; i < pieces; i++)
+		most += piece[i].n / POSITIONS + 2;
+	tile = scratch(SCRATCH_LIST, 0, (size_t)most * sizeof(*tile));
+	for (long i = 0, n; i < pieces; i += n) {
+		n = attention_group(&keys, piece, i, pieces);
+		for (long j = i; j < i + n; j++)
+			tiles += tile_piece(tile + tiles, &a, piece + j, m.page + at, out, lse, q);
+		at += (keys + ATTENTION_TILE - 1) / ATTENTION_TILE;
 	}
-	long size = (long)dtype_size(t), q0 = cu[0] * a.heads, k0 = cu[0] * a.kv_heads * a.d * size;
+	/* Groups whose keys lie end to end are put at once. */
+	for (long i = 0, run; i < pieces && m.rows; r += run) {
+		long first = piece[i].k;
 
-	kv_put_cpu(row, (const char *)k + k0, (const char *)v + k0, rows, s, t);
-	attend_rows(&a, (char *)out + q0 * a.d * size, lse ? lse + q0 : NULL,
-		    (const char *)q + q0 * a.d * size, row, rows);
+		for (run = 0; i < pieces && piece[i].k == first + run; run += keys)
+			i += attention_group(&keys, piece, i, pieces);
+		kv_put_cpu(m.row + r, (const char *)k + first * bytes, (const char *)v + first * bytes,
+			   run, s, t);
+	}
+	run_tiles(&a, tile, tiles);
 }

@@ -25,23 +25,29 @@ struct key_tile {	   /* of one kv head */
 	uint32_t *k_words; /* [step of keys][width] */
 };
 
-struct sequence {
-	long first, n;		 /* rows */
-	long row_tile, key_tile; /* numbers of its first */
+struct group {			     /* pieces with the same keys */
+	long first, keys;	     /* rows of the keys */
+	long row_tile, row_tiles, key_tile; /* numbers of its first, and how many */
 };
 
-struct place { /* of a tile */
-	long sequence, index;
+struct row_place { /* of a row tile: rows q .. q + n - 1 at positions from `position` on */
+	long group, q, position, n;
+};
+
+struct key_place {
+	long group, index;
 };
 
 struct bwd {
 	struct attention_plan plan;
 	char *dq, *dk, *dv;
+	enum dtype tkv;
 	const char *dout, *out, *q, *k, *v;
 	const float *lse;
-	struct sequence *sequence;
-	struct place *row_place, *key_place;
-	long row_tiles, key_tiles;
+	struct group *group;
+	struct row_place *row_place;
+	struct key_place *key_place;
+	long groups, row_tiles, key_tiles;
 	long rows; /* of a row tile: 16 x group */
 	/* Bytes: of a left operand, of words, of a tile of rows; of keys, of a tile of keys. */
 	size_t left, words, row_bytes, keys, key_bytes;
@@ -86,9 +92,7 @@ static void pack_row_tile(void *arg, long part, int thread)
 	const struct attention_plan *a = &b->plan;
 	long tile = part / a->kv_heads, kv_head = part % a->kv_heads, bytes = a->d * size_of(b),
 	     g = a->group;
-	const struct sequence *s = b->sequence + b->row_place[tile].sequence;
-	long p0 = b->row_place[tile].index * POSITIONS,
-	     n = s->n - p0 < POSITIONS ? s->n - p0 : POSITIONS;
+	const struct row_place *at_row = b->row_place + tile;
 	struct row_tile t = row_tile(b, tile, kv_head);
 	char *q = scratch(SCRATCH_X, thread, (size_t)(2 * b->rows * bytes)),
 	     *dout = q + b->rows * bytes;
@@ -98,8 +102,8 @@ static void pack_row_tile(void *arg, long part, int thread)
 		t.delta[r] = 0;
 		t.lse2[r] = 1e30f; /* a row that is not there has weights of zero */
 	}
-	for (long i = 0; i < n; i++) {
-		long head = (s->first + p0 + i) * a->heads + kv_head * g;
+	for (long i = 0; i < at_row->n; i++) {
+		long head = (at_row->q + i) * a->heads + kv_head * g;
 
 		memcpy(q + i * g * bytes, b->q + head * bytes, (size_t)(g * bytes));
 		memcpy(dout + i * g * bytes, b->dout + head * bytes, (size_t)(g * bytes));
@@ -123,9 +127,9 @@ static void pack_key_tile(void *arg, long part, int thread)
 	const struct bwd *b = arg;
 	const struct attention_plan *a = &b->plan;
 	long tile = part / a->kv_heads, kv_head = part % a->kv_heads, ld = a->kv_heads * a->d;
-	const struct sequence *s = b->sequence + b->key_place[tile].sequence;
+	const struct group *s = b->group + b->key_place[tile].group;
 	long p0 = b->key_place[tile].index * ATTENTION_TILE,
-	     n = s->n - p0 < ATTENTION_TILE ? s->n - p0 : ATTENTION_TILE;
+	     n = s->keys - p0 < ATTENTION_TILE ? s->keys - p0 : ATTENTION_TILE;
 	long offset = ((s->first + p0) * ld + kv_head * a->d) * size_of(b);
 	struct key_tile t = key_tile(b, tile, kv_head);
 
@@ -138,11 +142,11 @@ static void pack_key_tile(void *arg, long part, int thread)
 
 /* p and ds [rows, 64] of one row tile and one key tile. */
 static void weights(const struct bwd *b, float *p, float *ds, const struct row_tile *r,
-		    const struct key_tile *k, long row_index, long key_index)
+		    const struct key_tile *k, long position, long key_index)
 {
 	const struct attention_plan *a = &b->plan;
 	long ks = a->form == WEIGHT_WIDE ? 8 : 4,
-	     first = row_index * POSITIONS - key_index * ATTENTION_TILE + 1;
+	     first = position - key_index * ATTENTION_TILE + 1;
 
 	attention_product(a, p, ATTENTION_TILE, r->q, a->d * a->q_bytes, ks, k->k, ATTENTION_TILE,
 			  a->d, b->rows, ATTENTION_TILE, true, k->v);
@@ -205,21 +209,20 @@ static void dq_part(void *arg, long part, int thread)
 	const struct attention_plan *a = &b->plan;
 	long tile = b->row_tiles - 1 - part / a->kv_heads, kv_head = part % a->kv_heads,
 	     g = a->group;
-	const struct sequence *s = b->sequence + b->row_place[tile].sequence;
-	long index = b->row_place[tile].index, p0 = index * POSITIONS;
+	const struct row_place *p = b->row_place + tile;
 	struct row_tile r = row_tile(b, tile, kv_head);
 	struct work w = work_of(b, thread);
 
 	memset(w.a, 0, (size_t)(b->rows * a->width) * 4);
-	for (long i = 0; i <= p0 / ATTENTION_TILE; i++) {
-		struct key_tile k = key_tile(b, s->key_tile + i, kv_head);
+	for (long i = 0; i <= p->position / ATTENTION_TILE; i++) {
+		struct key_tile k = key_tile(b, b->group[p->group].key_tile + i, kv_head);
 
-		weights(b, w.p, w.ds, &r, &k, index, i);
+		weights(b, w.p, w.ds, &r, &k, p->position, i);
 		add_dq(b, w.a, w.ds, &k);
 	}
-	for (long i = 0; i < POSITIONS * g && p0 + i / g < s->n; i++)
+	for (long i = 0; i < p->n * g; i++)
 		a->linear->finish(
-			b->dq + ((s->first + p0 + i / g) * a->heads + kv_head * g + i % g) * a->d *
+			b->dq + ((p->q + i / g) * a->heads + kv_head * g + i % g) * a->d *
 					size_of(b),
 			a->t, w.a + i * a->width, NULL, a->t, a->d, false);
 }
@@ -229,38 +232,56 @@ static void dkv_part(void *arg, long part, int thread)
 	const struct bwd *b = arg;
 	const struct attention_plan *a = &b->plan;
 	long tile = part / a->kv_heads, kv_head = part % a->kv_heads;
-	const struct sequence *s = b->sequence + b->key_place[tile].sequence;
+	const struct group *s = b->group + b->key_place[tile].group;
 	long index = b->key_place[tile].index, p0 = index * ATTENTION_TILE;
 	struct key_tile k = key_tile(b, tile, kv_head);
 	struct work w = work_of(b, thread);
 
 	memset(w.a, 0, (size_t)(ATTENTION_TILE * a->width) * 4);
 	memset(w.b, 0, (size_t)(ATTENTION_TILE * a->width) * 4);
-	for (long i = p0 / POSITIONS; i * POSITIONS < s->n; i++) {
-		struct row_tile r = row_tile(b, s->row_tile + i, kv_head);
+	for (long i = s->row_tile; i < s->row_tile + s->row_tiles; i++) {
+		struct row_tile r = row_tile(b, i, kv_head);
 
-		weights(b, w.p, w.ds, &r, &k, i, index);
+		if (b->row_place[i].position < p0)
+			continue;
+		weights(b, w.p, w.ds, &r, &k, b->row_place[i].position, index);
 		add_across(b, w.a, w.ds, r.q_words, w.pairs);
 		add_across(b, w.b, w.p, r.dout_words, w.pairs);
 	}
-	for (long i = 0; i < ATTENTION_TILE && p0 + i < s->n; i++) {
-		long to = ((s->first + p0 + i) * a->kv_heads + kv_head) * a->d * size_of(b);
+	for (long i = 0; i < ATTENTION_TILE && p0 + i < s->keys; i++) {
+		long to = ((s->first + p0 + i) * a->kv_heads + kv_head) * a->d *
+			  (long)dtype_size(b->tkv);
 
-		a->linear->finish(b->dk + to, a->t, w.a + i * a->width, NULL, a->t, a->d, false);
-		a->linear->finish(b->dv + to, a->t, w.b + i * a->width, NULL, a->t, a->d, false);
+		a->linear->finish(b->dk + to, b->tkv, w.a + i * a->width, NULL, a->t, a->d, false);
+		a->linear->finish(b->dv + to, b->tkv, w.b + i * a->width, NULL, a->t, a->d, false);
 	}
 }
 
-static void list_tiles(struct bwd *b, const long *cu, long nseq)
+/* Tiles of rows never cross a multiple of POSITIONS, so each lies beside one diagonal tile of keys. */
+static void list_rows(struct bwd *b, const struct attention_piece *piece, long group)
 {
-	for (long i = 0; i < nseq; i++) {
-		struct sequence *s = b->sequence + i;
+	for (long i = 0, n; i < piece->n; i += n) {
+		long position = piece->keys - piece->n + i;
 
-		*s = (struct sequence){ cu[i], cu[i + 1] - cu[i], b->row_tiles, b->key_tiles };
-		for (long j = 0; j * POSITIONS < s->n; j++)
-			b->row_place[b->row_tiles++] = (struct place){ i, j };
-		for (long j = 0; j * ATTENTION_TILE < s->n; j++)
-			b->key_place[b->key_tiles++] = (struct place){ i, j };
+		n = POSITIONS - position % POSITIONS;
+		n = n < piece->n - i ? n : piece->n - i;
+		b->row_place[b->row_tiles++] = (struct row_place){ group, piece->q + i, position, n };
+	}
+}
+
+static void list_tiles(struct bwd *b, const struct attention_piece *piece, long pieces)
+{
+	for (long i = 0, n, keys; i < pieces; i += n) {
+		struct group *s = b->group + b->groups;
+
+		n = attention_group(&keys, piece, i, pieces);
+		*s = (struct group){ piece[i].k, keys, b->row_tiles, 0, b->key_tiles };
+		for (long j = i; j < i + n; j++)
+			list_rows(b, piece + j, b->groups);
+		s->row_tiles = b->row_tiles - s->row_tile;
+		for (long j = 0; j * ATTENTION_TILE < keys; j++)
+			b->key_place[b->key_tiles++] = (struct key_place){ b->groups, j };
+		b->groups++;
 	}
 }
 
@@ -281,28 +302,34 @@ static void lay_out(struct bwd *b)
 		scratch(SCRATCH_PARTIAL, 0, (size_t)(b->key_tiles * a->kv_heads) * b->key_bytes);
 }
 
-void attention_bwd_cpu(void *dq, void *dk, void *dv, const void *dout, const void *out,
-		       const float *lse, const void *q, const void *k, const void *v,
-		       const long *cu, long nseq, const struct attention_shape *s, enum dtype t)
+void attention_bwd_cpu(void *dq, void *dk, void *dv, enum dtype tkv, const void *dout,
+		       const void *out, const float *lse, const void *q, const void *k,
+		       const void *v, const struct attention_piece *piece, long pieces,
+		       const struct attention_shape *s, enum dtype t)
 {
 	struct bwd b = { .plan = attention_plan(s, t),
 			 .dq = dq,
 			 .dk = dk,
 			 .dv = dv,
+			 .tkv = tkv,
 			 .dout = dout,
 			 .out = out,
 			 .q = q,
 			 .k = k,
 			 .v = v,
 			 .lse = lse };
-	long rows = cu[nseq] - cu[0], most = rows / POSITIONS + nseq;
+	long rows = 0, keys = 0;
 
-	b.sequence = scratch(SCRATCH_LIST, 0,
-			     (size_t)nseq * sizeof(*b.sequence) +
-				     2 * (size_t)most * sizeof(struct place));
-	b.row_place = (struct place *)(void *)(b.sequence + nseq);
-	b.key_place = b.row_place + most;
-	list_tiles(&b, cu, nseq);
+	for (long i = 0; i < pieces; i++) {
+		rows += piece[i].n / POSITIONS + 2;
+		keys += piece[i].keys / ATTENTION_TILE + 1;
+	}
+	b.group = scratch(SCRATCH_LIST, 0,
+			  (size_t)pieces * sizeof(*b.group) + (size_t)rows * sizeof(*b.row_place) +
+				  (size_t)keys * sizeof(*b.key_place));
+	b.row_place = (struct row_place *)(void *)(b.group + pieces);
+	b.key_place = (struct key_place *)(void *)(b.row_place + rows);
+	list_tiles(&b, piece, pieces);
 	lay_out(&b);
 	pool_run(pack_row_tile, &b, b.row_tiles * b.plan.kv_heads);
 	pool_run(pack_key_tile, &b, b.key_tiles * b.plan.kv_heads);

@@ -58,5 +58,7 @@ void attention_left(const struct attention_plan *a, void *out, const void *x, lo
 void attention_product(const struct attention_plan *a, float *y, long ldy, const void *x, long rs,
 		       long ks, const uint32_t *w, long ldw, long k, long rows, long cols,
 		       bool zero, const void *ahead);
+/* Pieces from piece[i] on that share their keys: how many, and the most keys of one. */
+long attention_group(long *keys, const struct attention_piece *piece, long i, long pieces);
 
 #endif

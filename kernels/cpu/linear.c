@@ -99,11 +99,91 @@ void linear_fwd_cpu(void *y, enum dtype ty, const void *x, const struct matrix *
 	product_run(&p);
 }
 
-void linear_dx_cpu(void *dx, const void *dy, const struct matrix *w, long m, bool add)
+void linear_parts_cpu(float *y, const void *x, const struct matrix *w, long first, long all, long m)
+{
+	long leaves[2 * TREE_DEPTH], n = tree_parts(NULL, first, w->chunks, all);
+	struct product p = { .kernel = linear_kernel(),
+			     .t = w->t,
+			     .ty = DTYPE_F32,
+			     .x = x,
+			     .ldx = w->k,
+			     .w = w->fwd,
+			     .m = m,
+			     .n = w->n,
+			     .panel_chunks = w->chunks,
+			     .y = (char *)y,
+			     .ldy = w->n };
+
+	tree_parts(leaves, first, w->chunks, all);
+	for (long i = 0; i < n; i++) {
+		p.chunks = leaves[i];
+		p.k = leaves[i] * (w->k / w->chunks);
+		product_run(&p);
+		p.x += p.k * (long)dtype_size(w->t);
+		p.skip += leaves[i];
+		p.y += m * w->n * 4;
+	}
+}
+
+struct join {
+	const struct linear_kernel *kernel;
+	const float *parts;
+	const long *leaves; /* of each part */
+	long all, m, n;
+	char *y;
+	const char *bias;
+	enum dtype t;
+};
+
+/* acc = the node over n leaves whose first part is `part`, at `at` of each part; returns the part behind it. */
+static long join_node(const struct join *j, float *acc, long n, long part, long at, long cols)
+{
+	float right[PANEL];
+	long h;
+
+	if (j->leaves[part] == n) {
+		memcpy(acc, j->parts + part * j->m * j->n + at, (size_t)cols * 4);
+		return part + 1;
+	}
+	h = tree_split(n);
+	part = join_node(j, acc, h, part, at, cols);
+	part = join_node(j, right, n - h, part, at, cols);
+	j->kernel->join(acc, right, cols);
+	return part;
+}
+
+static void join_row(void *arg, long r, int thread)
+{
+	const struct join *j = arg;
+	long size = (long)dtype_size(j->t);
+	float acc[PANEL];
+
+	(void)thread;
+	for (long i = 0; i < j->n; i += PANEL) {
+		long cols = j->n - i < PANEL ? j->n - i : PANEL;
+
+		join_node(j, acc, j->all, 0, r * j->n + i, cols);
+		j->kernel->finish(j->y + (r * j->n + i) * size, j->t, acc,
+				  j->bias ? j->bias + i * size : NULL, j->t, cols, false);
+	}
+}
+
+void linear_join_cpu(void *y, enum dtype t, const float *parts, const struct tree_cut *c,
+		     const void *bias, long m, long n)
+{
+	long *leaves = scratch(SCRATCH_LIST, 0, (size_t)tree_leaves(c) * sizeof(*leaves)), at = 0;
+	struct join j = { linear_kernel(), parts, leaves, tree_leaves(c), m, n, y, bias, t };
+
+	for (long r = 0; r < c->ranks; r++)
+		at += tree_parts(leaves + at, c->first[r], c->first[r + 1] - c->first[r], j.all);
+	pool_run(join_row, &j, m);
+}
+
+void linear_dx_cpu(void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m, bool add)
 {
 	struct product p = { .kernel = linear_kernel(),
 			     .t = w->t,
-			     .ty = w->t,
+			     .ty = tx,
 			     .x = dy,
 			     .ldx = w->n,
 			     .w = w->bwd,
@@ -182,8 +262,10 @@ void linear_dw_cpu(float *dw, float *dbias, const void *dy, const void *x, long 
 				     .ldy = k,
 				     .how = PRODUCT_CONTINUE };
 
-		pool_run(dw_pack_part, &a, panels_of(k));
-		product_run(&p);
+		if (dw) {
+			pool_run(dw_pack_part, &a, panels_of(k));
+			product_run(&p);
+		}
 		if (dbias)
 			pool_run(dbias_part, &a, (n + BIAS_COLUMNS - 1) / BIAS_COLUMNS);
 	}

@@ -80,6 +80,7 @@ struct product {
 	bool across;
 	const uint32_t *w;      /* panels: [panel][chunk][step][width] */
 	long m, n, k, chunks;
+	long skip, panel_chunks; /* w has more chunks in a panel than are summed: before them, in all (0: chunks) */
 	char *y;
 	long ldy;
 	const char *bias;

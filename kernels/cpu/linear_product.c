@@ -195,7 +195,7 @@ static void product_part(void *arg, long part, int thread)
 	long m0 = part % g->blocks * g->rows, rows = least(g->rows, p->m - m0),
 	     group = part / g->blocks;
 	long j0 = g->panels * group / g->groups, j1 = g->panels * (group + 1) / g->groups;
-	long all = p->chunks * g->chunk_steps,
+	long all = (p->panel_chunks ? p->panel_chunks : p->chunks) * g->chunk_steps,
 	     levels = 64 - __builtin_clzl((unsigned long)p->chunks);
 	bool once = g->chunk_steps <= OUTER_STEPS && p->chunks <= OUTER_STEPS / g->chunk_steps;
 	long ldy = once ? PANEL : (j1 - j0) * PANEL, depth = rows * ldy;
@@ -214,7 +214,7 @@ static void product_part(void *arg, long part, int thread)
 				start_panel(p, stack, ldy, m0, rows, j * PANEL, cols);
 			for (long c = q.c0; c < q.c1; c++) {
 				panel_steps(g, &q, &v, c,
-					    p->w + j * PANEL * all + c * g->chunk_steps * width,
+					    p->w + j * PANEL * all + (p->skip + c) * g->chunk_steps * width,
 					    width,
 					    stack + __builtin_popcountl((unsigned long)c) * depth,
 					    ldy, rows);

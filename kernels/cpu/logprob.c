@@ -2,6 +2,9 @@
 
 #include "kernels/ops.h"
 #include "libcommon/pool.h"
+#include "libcommon/xalloc.h"
+
+#include <stdlib.h>
 
 /* Of a run of blocks: maximum m, s = sum exp(x - m), e = sum exp(x - m) (x - m), with x = z / T. */
 struct part { float m, s, e; };
@@ -74,18 +77,24 @@ static struct part blocks(const float *z, long V, long b, long n, float inv)
 	return join(blocks(z, V, b, h, inv), blocks(z, V, b + h, n - h, inv));
 }
 
-void logprob_row(float *lp, float *lse, float *entropy, const float *z, int target, long V, float temperature)
+/* x: the target's z / T. */
+static void finish(float *lp, float *lse, float *entropy, struct part p, float x)
 {
-	float inv = 1.f / temperature;
-	struct part p = blocks(z, V, 0, (V + VOCAB_BLOCK - 1) / VOCAB_BLOCK, inv);
 	double l = (double)p.m + log((double)p.s);
 
 	if (!isfinite(p.m) || !isfinite(p.s))
 		l = NAN;
-	*lp = (float)((double)(z[target] * inv) - l);
+	*lp = (float)((double)x - l);
 	*lse = (float)l;
 	if (entropy)
 		*entropy = (float)(log((double)p.s) - (double)p.e / (double)p.s);
+}
+
+void logprob_row(float *lp, float *lse, float *entropy, const float *z, int target, long V, float temperature)
+{
+	float inv = 1.f / temperature;
+
+	finish(lp, lse, entropy, blocks(z, V, 0, (V + VOCAB_BLOCK - 1) / VOCAB_BLOCK, inv), z[target] * inv);
 }
 
 struct call {
@@ -150,4 +159,97 @@ void logprob_bwd_cpu(void *dz, const float *dlp, const float *lse, const float *
 			  .t = t };
 
 	pool_run(bwd_part, &o, rows);
+}
+
+/* The vocabulary over ranks. */
+struct cut_call {
+	const struct tree_cut *c;
+	long rank;
+	float *out, *lp, *lse, *entropy;
+	const float *z, *all;
+	const int *target;
+	const long *leaves;     /* of the parts: of this rank; of all */
+	long rows, n, parts;
+	float temperature;
+};
+
+static void parts_row(void *arg, long r, int thread)
+{
+	struct cut_call *o = arg;
+	float inv = 1.f / o->temperature, *out = o->out + r * (3 * o->parts + 1);
+	const float *z = o->z + r * o->n;
+	long at = 0, hit = o->target[r] - o->c->first[o->rank] * VOCAB_BLOCK;
+
+	(void)thread;
+	for (long i = 0; i < o->parts; i++, out += 3) {
+		struct part p = blocks(z, o->n, at, o->leaves[i], inv);
+
+		out[0] = p.m;
+		out[1] = p.s;
+		out[2] = p.e;
+		at += o->leaves[i];
+	}
+	*out = hit >= 0 && hit < o->n ? z[hit] * inv : 0;
+}
+
+void logprob_parts_cpu(float *out, const float *z, const int *target, long rows, long n, const struct tree_cut *c, long rank,
+		       float temperature)
+{
+	long leaves[2 * TREE_DEPTH], first = c->first[rank];
+	struct cut_call o = { .c = c, .rank = rank, .out = out, .z = z, .target = target, .leaves = leaves, .n = n,
+			      .temperature = temperature };
+
+	o.parts = tree_parts(leaves, first, c->first[rank + 1] - first, tree_leaves(c));
+	pool_run(parts_row, &o, rows);
+}
+
+/* The node over n blocks that begins at `block`; `rank` holds that block, and `part` of its parts come before it. */
+static struct part cut_node(const struct cut_call *o, long r, long n, long *rank, long *part, const long **leaves, const float **at)
+{
+	long h;
+	struct part left;
+
+	while (*part == tree_parts_of(o->c, *rank)) {
+		*at += o->rows * (3 * *part + 1);
+		++*rank;
+		*part = 0;
+	}
+	if (**leaves == n) {
+		const float *p = *at + r * (3 * tree_parts_of(o->c, *rank) + 1) + 3 * (*part)++;
+
+		++*leaves;
+		return (struct part){ p[0], p[1], p[2] };
+	}
+	h = tree_split(n);
+	left = cut_node(o, r, h, rank, part, leaves, at);
+	return join(left, cut_node(o, r, n - h, rank, part, leaves, at));
+}
+
+static void join_row(void *arg, long r, int thread)
+{
+	struct cut_call *o = arg;
+	const float *at = o->all, *x = o->all;
+	const long *leaves = o->leaves;
+	long rank = 0, part = 0, owner = 0, parts;
+	float lse;
+	struct part p = cut_node(o, r, tree_leaves(o->c), &rank, &part, &leaves, &at);
+
+	(void)thread;
+	while (o->target[r] >= o->c->first[owner + 1] * VOCAB_BLOCK)
+		x += o->rows * (3 * tree_parts_of(o->c, owner++) + 1);
+	parts = 3 * tree_parts_of(o->c, owner);
+	finish(o->lp + r, o->lse ? o->lse + r : &lse, o->entropy ? o->entropy + r : NULL, p, x[r * (parts + 1) + parts]);
+}
+
+void logprob_join_cpu(float *lp, float *lse, float *entropy, const float *all, const int *target, long rows,
+		      const struct tree_cut *c)
+{
+	long *leaves = xmalloc((size_t)tree_leaves(c) * sizeof(*leaves)), at = 0;
+	struct cut_call o = { .c = c, .lp = lp, .lse = lse, .entropy = entropy, .all = all, .target = target, .leaves = leaves,
+			      .rows = rows };
+
+	for (long r = 0; r < c->ranks; r++)
+		at += tree_parts(leaves + at, c->first[r], c->first[r + 1] - c->first[r], tree_leaves(c));
+	pool_run(join_row, &o, rows);
+	free(leaves);
 }

@@ -21,13 +21,15 @@ static struct ops ops = {
 	.name = "cpu",
 	.alloc = alloc_cpu, .release = big_free, .put = copy_cpu, .get = copy_cpu,
 	.matrix_init = matrix_init_cpu, .matrix_load = matrix_load_cpu, .matrix_release = matrix_release_cpu,
-	.linear_fwd = linear_fwd_cpu, .linear_dx = linear_dx_cpu, .linear_dw = linear_dw_cpu,
+	.linear_fwd = linear_fwd_cpu, .linear_parts = linear_parts_cpu, .linear_join = linear_join_cpu,
+	.linear_dx = linear_dx_cpu, .linear_dw = linear_dw_cpu,
 	.attention_fwd = attention_fwd_cpu, .attention_bwd = attention_bwd_cpu,
 	.kv_page_bytes = kv_page_bytes_cpu, .kv_put = kv_put_cpu, .attention_cached = attention_cached_cpu,
 	.embed_fwd = embed_fwd_cpu, .embed_bwd = embed_bwd_cpu,
 	.rmsnorm_fwd = rmsnorm_fwd_cpu, .rmsnorm_bwd = rmsnorm_bwd_cpu,
 	.rope = rope_cpu, .swiglu_fwd = swiglu_fwd_cpu, .swiglu_bwd = swiglu_bwd_cpu, .add = add_cpu,
-	.logprob = logprob_cpu, .logprob_bwd = logprob_bwd_cpu, .sample = sample_cpu,
+	.logprob = logprob_cpu, .logprob_bwd = logprob_bwd_cpu,
+	.logprob_parts = logprob_parts_cpu, .logprob_join = logprob_join_cpu, .sample = sample_cpu,
 	.adamw = adamw_cpu, .sumsq = sumsq_cpu,
 };
 

@@ -81,6 +81,7 @@ static inline float lanes_sum(const float s[LANES])
 
 /* -- the ops of kernels/ops.h that live in this folder's small files ------------------------------ */
 struct adamw;
+struct tree_cut;
 struct sample_row;
 
 void embed_fwd_cpu(void *y, const void *table, const int *ids, long rows, long hidden, enum dtype t);
@@ -97,6 +98,10 @@ void logprob_cpu(float *lp, float *lse, float *entropy, const float *z, const in
 		 float temperature);
 void logprob_bwd_cpu(void *dz, const float *dlp, const float *lse, const float *z, const int *target, long rows, long V,
 		     float temperature, enum dtype t);
+void logprob_parts_cpu(float *out, const float *z, const int *target, long rows, long n, const struct tree_cut *c, long rank,
+		       float temperature);
+void logprob_join_cpu(float *lp, float *lse, float *entropy, const float *all, const int *target, long rows,
+		      const struct tree_cut *c);
 void sample_cpu(int *id, float *lp, const float *z, const struct sample_row *how, const uint8_t *allowed, long rows, long V);
 void adamw_cpu(float *w, float *m, float *v, uint16_t *low, const float *grad, long n, const struct adamw *h);
 double sumsq_cpu(const float *x, long n);

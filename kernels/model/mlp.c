@@ -35,10 +35,10 @@ void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts 
 	const struct ops *k = m->k;
 
 	linear_gradient(m, l->down, NULL, dy, a->act, rows);
-	k->linear_dx(g->act, dy, &l->down->matrix, rows, false);
+	k->linear_dx(g->act, m->t, dy, &l->down->matrix, rows, false);
 	k->swiglu_bwd(g->gate, g->act, g->act, a->gate, a->up, rows * m->here.intermediate, m->t);
 	linear_gradient(m, l->gate, NULL, g->gate, x, rows);
 	linear_gradient(m, l->up, NULL, g->act, x, rows);
-	k->linear_dx(dx, g->gate, &l->gate->matrix, rows, false);
-	k->linear_dx(dx, g->act, &l->up->matrix, rows, true);
+	k->linear_dx(dx, m->t, g->gate, &l->gate->matrix, rows, false);
+	k->linear_dx(dx, m->t, g->act, &l->up->matrix, rows, true);
 }

@@ -31,6 +31,8 @@ struct pass {
 	struct batch batch;             /* of the last forward; borrowed arrays copied below */
 	int *ids;
 	long *cu;
+	struct attention_piece *piece;  /* [pieces] */
+	long pieces;
 };
 
 enum { HEAD_BYTES = 64 << 20 };         /* of logits at a time */
@@ -104,6 +106,7 @@ struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute)
 	p->picked = xmalloc(rows * sizeof(int));
 	p->ids = xmalloc(rows * sizeof(int));
 	p->cu = xmalloc((rows + 1) * sizeof(long));
+	p->piece = xmalloc(rows * sizeof(*p->piece));
 	p->lp = xmalloc(rows * sizeof(float));
 	p->lse = xmalloc(rows * sizeof(float));
 	p->chunk_target = xmalloc((size_t)p->chunk * sizeof(int));
@@ -114,7 +117,7 @@ struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute)
 
 void pass_free(struct pass *p)
 {
-	void *owned[] = { p->acts, p->x, p->position, p->target, p->picked, p->ids, p->cu, p->lp, p->lse, p->chunk_target,
+	void *owned[] = { p->acts, p->x, p->position, p->target, p->picked, p->ids, p->cu, p->piece, p->lp, p->lse, p->chunk_target,
 			  p->chunk_lp, p->chunk_entropy };
 
 	p->m->k->release(p->memory);
@@ -131,7 +134,9 @@ static void take_batch(struct pass *p, const struct batch *b)
 	memcpy(p->cu, b->cu, (size_t)(b->nseq + 1) * sizeof(long));
 	p->batch = (struct batch){ b->rows, p->ids, b->nseq, p->cu };
 	p->rows = b->rows;
+	p->pieces = b->nseq;
 	for (long s = 0; s < b->nseq; s++) {
+		p->piece[s] = (struct attention_piece){ b->cu[s], b->cu[s + 1] - b->cu[s], b->cu[s], b->cu[s + 1] - b->cu[s] };
 		if (b->cu[s + 1] - b->cu[s] > p->m->positions)
 			bug("a sequence of %ld tokens, the model has %ld positions", b->cu[s + 1] - b->cu[s],
 			    p->m->positions);
@@ -156,7 +161,7 @@ static void layer_forward(struct pass *p, long i, void *out)
 	const struct layer *l = m->layer + i;
 
 	layer_before(m, l, a, p->position, p->rows, p->keep);
-	m->k->attention_fwd(a->att, p->keep ? a->lse : NULL, a->q, a->k, a->v, p->cu, p->batch.nseq, &m->attention, m->t);
+	m->k->attention_fwd(a->att, p->keep ? a->lse : NULL, a->q, a->k, a->v, p->piece, p->pieces, &m->attention, m->t);
 	layer_after(m, l, a, out, p->rows, p->keep);
 }
 
@@ -245,7 +250,7 @@ static void head_backward(struct pass *p, const float *dlp)
 				  m->t);
 		if (head->grad)
 			m->k->linear_dw(head->grad, NULL, p->head_dz, p->head_x, n, c->vocab, c->hidden, m->t);
-		m->k->linear_dx(p->head_x, p->head_dz, &head->matrix, n, false);
+		m->k->linear_dx(p->head_x, m->t, p->head_dz, &head->matrix, n, false);
 		for (long i = 0; i < n; i++)
 			memcpy((char *)p->dh + (size_t)p->picked[at + i] * row, (char *)p->head_x + (size_t)i * row, row);
 	}
@@ -268,8 +273,8 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	enum dtype t = m->t;
 
 	linear_gradient(m, l->o, l->ob, p->dx, a->att, n);
-	k->linear_dx(p->dmid, p->dx, &l->o->matrix, n, false);
-	k->attention_bwd(p->dq, p->dk, p->dv, p->dmid, a->att, a->lse, a->q, a->k, a->v, p->cu, p->batch.nseq, &m->attention, t);
+	k->linear_dx(p->dmid, t, p->dx, &l->o->matrix, n, false);
+	k->attention_bwd(p->dq, p->dk, p->dv, t, p->dmid, a->att, a->lse, a->q, a->k, a->v, p->piece, p->pieces, &m->attention, t);
 	k->rope(p->dq, p->position, m->cos, m->sin, n, m->here.heads, c->head_dim, true, t);
 	k->rope(p->dk, p->position, m->cos, m->sin, n, m->here.kv_heads, c->head_dim, true, t);
 	if (c->qk_norm) {
@@ -282,9 +287,9 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	linear_gradient(m, l->q, l->qb, dq, a->h1, n);
 	linear_gradient(m, l->k, l->kb, dk, a->h1, n);
 	linear_gradient(m, l->v, l->vb, p->dv, a->h1, n);
-	k->linear_dx(p->dh, dq, &l->q->matrix, n, false);
-	k->linear_dx(p->dh, dk, &l->k->matrix, n, true);
-	k->linear_dx(p->dh, p->dv, &l->v->matrix, n, true);
+	k->linear_dx(p->dh, t, dq, &l->q->matrix, n, false);
+	k->linear_dx(p->dh, t, dk, &l->k->matrix, n, true);
+	k->linear_dx(p->dh, t, p->dv, &l->v->matrix, n, true);
 	k->rmsnorm_bwd(p->dx, l->norm1->grad, p->dh, a->x, l->norm1->value, a->rstd1, n, c->hidden, true, t);
 }
 

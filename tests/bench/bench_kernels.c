@@ -206,7 +206,7 @@ static void run_dx(void *arg)
 {
 	struct linear *l = arg;
 
-	linear_dx_cpu(l->x, l->y, &l->w, l->m, false);
+	linear_dx_cpu(l->x, l->w.t, l->y, &l->w, l->m, false);
 }
 
 static void run_dw(void *arg)
@@ -277,7 +277,7 @@ struct attention {
 	enum dtype t;
 	void *q, *k, *v, *out, *dq, *dk, *dv;
 	float *lse;
-	const long *cu;
+	const struct attention_piece *piece;
 	long nseq;
 	struct kv_row *row;
 };
@@ -286,14 +286,14 @@ static void run_attention(void *arg)
 {
 	struct attention *a = arg;
 
-	attention_fwd_cpu(a->out, a->lse, a->q, a->k, a->v, a->cu, a->nseq, &a->s, a->t);
+	attention_fwd_cpu(a->out, a->lse, a->q, a->k, a->v, a->piece, a->nseq, &a->s, a->t);
 }
 
 static void run_attention_bwd(void *arg)
 {
 	struct attention *a = arg;
 
-	attention_bwd_cpu(a->dq, a->dk, a->dv, a->q, a->out, a->lse, a->q, a->k, a->v, a->cu,
+	attention_bwd_cpu(a->dq, a->dk, a->dv, a->t, a->q, a->out, a->lse, a->q, a->k, a->v, a->piece,
 			  a->nseq, &a->s, a->t);
 }
 
@@ -325,7 +325,10 @@ static void decode(struct attention *a, long context)
 
 static void attention(long heads, long kv_heads, long d, enum dtype t)
 {
-	static const long one[] = { 0, 2048 }, four[] = { 0, 512, 1024, 1536, 2048 };
+	static const struct attention_piece one[] = { { 0, 2048, 0, 2048 } };
+	static const struct attention_piece four[] = {
+		{ 0, 512, 0, 512 }, { 512, 512, 512, 512 }, { 1024, 512, 1024, 512 }, { 1536, 512, 1536, 512 }
+	};
 	long n = 2048 * heads * d, nk = 2048 * kv_heads * d;
 	struct attention a = {
 		{ heads, kv_heads, d, 0.125f },
@@ -348,7 +351,7 @@ static void attention(long heads, long kv_heads, long d, enum dtype t)
 		double pairs = i ? 4 * 512.0 * 513 / 2 : 2048.0 * 2049 / 2,
 		       flops = 4 * pairs * (double)(heads * d);
 
-		a.cu = i ? four : one;
+		a.piece = i ? four : one;
 		a.nseq = i ? 4 : 1;
 		snprintf(name, sizeof(name), "attention %ld x %d, heads %ld/%ld of %ld", a.nseq,
 			 i ? 512 : 2048, heads, kv_heads, d);

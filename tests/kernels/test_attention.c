@@ -8,6 +8,35 @@
 
 #define EACH(v, list) for (size_t v##_ = 0; v##_ < sizeof(list) / sizeof(*(list)); v##_++)
 
+/* Whole sequences: rows cu[s] .. cu[s + 1] - 1 of all. */
+static struct attention_piece *wholes(const long *cu, long nseq)
+{
+	struct attention_piece *piece = xmalloc((size_t)nseq * sizeof(*piece));
+
+	for (long s = 0; s < nseq; s++)
+		piece[s] = (struct attention_piece){ cu[s], cu[s + 1] - cu[s], cu[s], cu[s + 1] - cu[s] };
+	return piece;
+}
+
+static void whole_fwd(void *out, float *lse, const void *q, const void *k, const void *v, const long *cu,
+		      long nseq, const struct attention_shape *s, enum dtype t)
+{
+	struct attention_piece *piece = wholes(cu, nseq);
+
+	attention_fwd_cpu(out, lse, q, k, v, piece, nseq, s, t);
+	free(piece);
+}
+
+static void whole_bwd(void *dq, void *dk, void *dv, const void *dout, const void *out, const float *lse,
+		      const void *q, const void *k, const void *v, const long *cu, long nseq,
+		      const struct attention_shape *s, enum dtype t)
+{
+	struct attention_piece *piece = wholes(cu, nseq);
+
+	attention_bwd_cpu(dq, dk, dv, t, dout, out, lse, q, k, v, piece, nseq, s, t);
+	free(piece);
+}
+
 struct data { /* numbers of type t, and the same as doubles */
 	enum dtype t;
 	void *p;
@@ -257,7 +286,7 @@ static long alone_differ(const struct trial *c, const char *want)
 		long n = c->cu[s + 1] - c->cu[s], cu[2] = { 0, n };
 		size_t at = (size_t)c->cu[s];
 
-		attention_fwd_cpu(out, NULL, (char *)c->q.p + at * q, (char *)c->k.p + at * k,
+		whole_fwd(out, NULL, (char *)c->q.p + at * q, (char *)c->k.p + at * k,
 				  (char *)c->v.p + at * k, cu, 1, &c->s, c->t);
 		differ += !!memcmp(out, want + at * q, (size_t)n * q);
 	}
@@ -280,7 +309,7 @@ static long leaks(const struct trial *c, const char *want)
 			put(&kn, i, NAN);
 			put(&vn, i, NAN);
 		}
-	attention_fwd_cpu(out, NULL, c->q.p, kn.p, vn.p, c->cu, c->nseq, &c->s, c->t);
+	whole_fwd(out, NULL, c->q.p, kn.p, vn.p, c->cu, c->nseq, &c->s, c->t);
 	for (long s = 0; s < c->nseq; s++)
 		for (long i = c->cu[s] * q; i < c->cu[s + 1] * q; i++)
 			if (i < (c->cu[s + 1] - 1) * q)
@@ -302,7 +331,7 @@ static void forward(const struct trial *c, char *out, float *lse, const char *na
 	char *again = xmalloc(bytes);
 	long differ = 0;
 
-	attention_fwd_cpu(out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq, &c->s, c->t);
+	whole_fwd(out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq, &c->s, c->t);
 	is_num(distance(out, c->t, c->out, c->nq), 0, bound, "%s: out is the formula", name);
 	is_num(distance(lse, DTYPE_F32, c->lse, c->rows * c->s.heads), 0, 1e-5, "%s: lse", name);
 	EACH(p, pieces)
@@ -315,7 +344,7 @@ static void forward(const struct trial *c, char *out, float *lse, const char *na
 	ok(!alone_differ(c, out), "%s: the same bits alone", name);
 	ok(!leaks(c, out), "%s: a NaN key and value leave earlier positions alone", name);
 	pool_start(1);
-	attention_fwd_cpu(again, NULL, c->q.p, c->k.p, c->v.p, c->cu, c->nseq, &c->s, c->t);
+	whole_fwd(again, NULL, c->q.p, c->k.p, c->v.p, c->cu, c->nseq, &c->s, c->t);
 	pool_start(2);
 	ok(!memcmp(out, again, bytes), "%s: the same bits with one thread", name);
 	free(again);
@@ -329,13 +358,13 @@ static void backward(const struct trial *c, const char *out, const float *lse, c
 	     *dv = dk + (size_t)c->nk * size;
 	char *h = dv + (size_t)c->nk * size;
 
-	attention_bwd_cpu(g, dk, dv, c->dout.p, out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq,
+	whole_bwd(g, dk, dv, c->dout.p, out, lse, c->q.p, c->k.p, c->v.p, c->cu, c->nseq,
 			  &c->s, c->t);
 	is_num(distance(g, c->t, c->dq, c->nq), 0, bound, "%s: dq is the formula", name);
 	is_num(distance(dk, c->t, c->dk, c->nk), 0, bound, "%s: dk", name);
 	is_num(distance(dv, c->t, c->dv, c->nk), 0, bound, "%s: dv", name);
 	pool_start(1);
-	attention_bwd_cpu(h, h + (dk - g), h + (dv - g), c->dout.p, out, lse, c->q.p, c->k.p,
+	whole_bwd(h, h + (dk - g), h + (dv - g), c->dout.p, out, lse, c->q.p, c->k.p,
 			  c->v.p, c->cu, c->nseq, &c->s, c->t);
 	pool_start(2);
 	ok(!memcmp(g, h, (size_t)(c->nq + 2 * c->nk) * size),
@@ -364,7 +393,7 @@ static double loss(const float *x, const double *dout, const long *cu,
 	float *out = xmalloc((size_t)n * 4);
 	double sum = 0;
 
-	attention_fwd_cpu(out, NULL, x, x + n, x + n + nk, cu, 1, s, DTYPE_F32);
+	whole_fwd(out, NULL, x, x + n, x + n + nk, cu, 1, s, DTYPE_F32);
 	for (long i = 0; i < n; i++)
 		sum += out[i] * dout[i];
 	free(out);
@@ -381,8 +410,8 @@ static void differences(void)
 	float *v = x.p, out[N], lse[2 * ROWS], g[N + 2 * NK];
 	double worst = 0;
 
-	attention_fwd_cpu(out, lse, v, v + N, v + N + NK, cu, 1, &s, DTYPE_F32);
-	attention_bwd_cpu(g, g + N, g + N + NK, dout.p, out, lse, v, v + N, v + N + NK, cu, 1, &s,
+	whole_fwd(out, lse, v, v + N, v + N + NK, cu, 1, &s, DTYPE_F32);
+	whole_bwd(g, g + N, g + N + NK, dout.p, out, lse, v, v + N, v + N + NK, cu, 1, &s,
 			  DTYPE_F32);
 	for (long i = 0; i < N + 2 * NK; i++) {
 		float was = v[i];

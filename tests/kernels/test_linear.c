@@ -150,12 +150,12 @@ static void backward(struct worst *worst, const struct matrix *w, const struct d
 					s += dy->d[i * n + o] * wd->d[o * k + j];
 				want[i * k + j] = s;
 			}
-		linear_dx_cpu(dx, dy->p, w, m, false);
+		linear_dx_cpu(dx, dy->t, dy->p, w, m, false);
 		worse(&worst->dx, distance(dx, w->t, want, m * k, n) / limit(w->t));
 		memcpy(dx, x->p, (size_t)(m * k) * size);
 		for (long i = 0; i < m * k; i++)
 			want[i] += x->d[i];
-		linear_dx_cpu(dx, dy->p, w, m, true);
+		linear_dx_cpu(dx, dy->t, dy->p, w, m, true);
 		worse(&worst->dx_add, distance(dx, w->t, want, m * k, n) / limit(w->t));
 		for (long i = 0; i < n * k + n; i++)
 			want[i] = dw[i] = any();
@@ -268,7 +268,7 @@ static void invariance(enum dtype t)
 	for (int threads = 1; threads <= 2; threads++) {
 		pool_start(threads);
 		linear_fwd_cpu(y + (size_t)(threads - 1) * M * N * size, t, x.p, &m, NULL, M);
-		linear_dx_cpu(dx + (size_t)(threads - 1) * M * K * size, dy.p, &m, M, false);
+		linear_dx_cpu(dx + (size_t)(threads - 1) * M * K * size, dy.t, dy.p, &m, M, false);
 		linear_dw_cpu(dw + (threads - 1) * N * K, NULL, dy.p, x.p, M, N, K, t);
 	}
 	ok(!memcmp(y, y + M * N * size, M * N * size), "%s %s: y of one thread and two", isa_name(),
