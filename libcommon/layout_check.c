@@ -86,8 +86,14 @@ static int check_layers(const struct layout *l, const struct model_config *c, st
 	return 0;
 }
 
-static int check_experts(const struct layout *l, struct err *e)
+/* EP cuts the experts, ETP each of them. */
+static int check_experts(const struct layout *l, const struct model_config *c, struct err *e)
 {
+	if (c->moe.experts)
+		return must_divide("ep", l->ep, "experts", c->moe.experts, e) ||
+				       must_divide("etp", l->etp, "MLP width of an expert", c->moe.intermediate, e) ?
+			       -1 :
+			       0;
 	if (l->ep == 1 && l->etp == 1)
 		return 0;
 	return err_set(e, EX_USAGE, "ep %ld, etp %ld: the model has no experts; use ep 1 and etp 1", l->ep,
@@ -100,5 +106,5 @@ int layout_check(const struct layout *l, const struct model_config *c, struct er
 		return -1;
 	if (must_divide("tp", l->tp, "MLP width (intermediate_size)", c->intermediate, e))
 		return -1;
-	return check_experts(l, e);
+	return check_experts(l, c, e);
 }
