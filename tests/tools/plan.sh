@@ -24,7 +24,7 @@ near() { # near GOT WANTED RELATIVE WHAT
 }
 
 # shellcheck disable=SC2086
-run 0 "Llama 8B on one node" cairn plan 8b.json --gpus 8 --cluster h100 --mean-prompt 150 --mean-response 795 --json $grpo
+run 0 "Llama 8B on one node" cairn plan 8b.json --gpus 8 --cluster h200 --mean-prompt 150 --mean-response 795 --json $grpo
 near "$(first parameters)" 8030261248 1e-9 "its parameters"
 is "$(first tp) $(first pp) $(first cp) $(first dp)" "1 1 1 8" "data parallel only, as NVIDIA's recipe has it"
 # By hand: weights 2 P, gradients 4 P, optimizer 12 P / 8, and 139,392 bytes a token and layer where activations are kept.

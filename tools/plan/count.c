@@ -46,9 +46,12 @@ double model_elements(const struct model_config *m)
 
 double layer_flops(const struct model_config *m, long layer)
 {
-	double used = sparse(m, layer) ? 3 * (double)m->hidden * (double)m->moe.intermediate * (double)m->moe.experts_per_token : 0;
+	return 2 * (layer_split(m, layer) + layer_whole(m, layer));
+}
 
-	return 2 * (layer_split(m, layer) + layer_whole(m, layer) + used);
+double expert_flops(const struct model_config *m, long layer)
+{
+	return sparse(m, layer) ? 6 * (double)m->hidden * (double)m->moe.intermediate * (double)m->moe.experts_per_token : 0;
 }
 
 double attention_flops(const struct model_config *m, double keys)

@@ -79,8 +79,12 @@ void job_init(struct job *j, const struct recipe *r, double mean_prompt, double 
 double layer_split(const struct model_config *m, long layer);
 double layer_whole(const struct model_config *m, long layer);
 double layer_experts(const struct model_config *m, long layer);
-/* FLOPs of a forward pass: products a token and layer, attention a token and layer with `keys` visible on average, head a token. */
+/*
+ * FLOPs of a forward pass, a token: a layer's products without its experts', those of the experts that a token visits, attention with
+ * `keys` visible on average, the head.
+ */
 double layer_flops(const struct model_config *m, long layer);
+double expert_flops(const struct model_config *m, long layer);
 double attention_flops(const struct model_config *m, double keys);
 double head_flops(const struct model_config *m);
 /* Bytes a token and layer that a backward pass needs, all ranks together; with recompute only the layer's input. */

@@ -16,15 +16,20 @@ static bool rollout_with(struct rollout_plan *o, const struct job *j, const stru
 	if (copies < 1 || fit < 1)
 		return false;
 	for (long i = 0; i < j->model.layers; i++)
-		active += layer_flops(&j->model, i) + attention_flops(&j->model, mean / 2);
+		active += layer_flops(&j->model, i) + expert_flops(&j->model, i) + attention_flops(&j->model, mean / 2);
 	flops = (active + head_flops(&j->model)) / n;
 	*o = (struct rollout_plan){ .tp = tp, .copies = (long)copies, .at_once = (long)(fit < each ? fit : each) };
 	steps = each * j->mean_response / (double)o->at_once;
 	steps = steps < limit ? limit : steps;
 	read = steps * weights + each * j->mean_response * (j->mean_prompt + j->mean_response / 2) * kv;
-	o->decode = read / c->bandwidth + steps * 4 * (double)j->model.layers * c->latency * (tp > 1);
+	o->decode = read / c->bandwidth;
 	if (o->decode < each * j->mean_response * flops / (c->peak * c->efficiency))
 		o->decode = each * j->mean_response * flops / (c->peak * c->efficiency);
+	if (tp > 1) {           /* every rank adds the float32 parts of all, twice a layer */
+		double parts = 2 * (double)j->model.layers * (n - 1);
+
+		o->decode += steps * parts * c->latency + each * j->mean_response * parts * 4 * (double)j->model.hidden / c->node_link;
+	}
 	o->prefill = each * j->mean_prompt * flops / (c->peak * c->efficiency);
 	o->total = o->prefill + o->decode;
 	o->memory = weights + (double)o->at_once * kv * mean + (2L << 30);

@@ -10,6 +10,9 @@ static bool layout_fits_model(const struct layout *l, const struct job *j, const
 	const struct model_config *m = &j->model;
 	struct err e = ERR_INIT;
 
+	/* Of the longest sequence each of a rank's two chunks holds a split of attention, 512 keys, at least. */
+	if (l->cp > 1 && j->longest / (double)l->cp < 1024)
+		return false;
 	return l->tp <= c->gpus_per_node && (double)l->dp <= j->batch && !layout_check(l, m, &e);
 }
 

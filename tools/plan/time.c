@@ -37,16 +37,20 @@ static struct micro stage_compute(const struct plan *p, const struct job *j, con
 	const struct model_config *m = &j->model;
 	const struct layout *l = &p->layout;
 	double mean = j->mean_prompt + j->mean_response, local = rows / (double)(l->cp * l->tp);
-	double rate = c->peak * efficiency(c, rows / (double)l->cp);
+	double rate = c->peak * efficiency(c, rows / (double)l->cp), experts = m->moe.experts ? (double)m->moe.experts : 1;
+	/* The rows that an expert sees: those of all ranks that send to it. */
+	double expert_rate = c->peak * efficiency(c, local * (double)(l->ep * l->etp * m->moe.experts_per_token) / experts);
 	struct micro t = { .rows = rows, .keys = mean / 2 };
 
 	for (long i = 0; i < m->layers; i++) {
-		double flops = layer_flops(m, i) + attention_flops(m, t.keys), kept = layer_kept(m, i, j->weight_bytes, false);
+		double seconds = (layer_flops(m, i) + attention_flops(m, t.keys)) * local / rate;
+		double kept = layer_kept(m, i, j->weight_bytes, false);
 
 		if (layout_stage(l, i) != s)
 			continue;
-		t.forward += flops * local / rate + 1.5 * kept * local / c->bandwidth;
-		t.backward += 2 * flops * local / rate + 3 * kept * local / c->bandwidth;
+		seconds += expert_flops(m, i) > 0 ? expert_flops(m, i) * local / expert_rate : 0;
+		t.forward += seconds + 1.5 * kept * local / c->bandwidth;
+		t.backward += 2 * seconds + 3 * kept * local / c->bandwidth;
 	}
 	if (p->recompute)
 		t.backward += t.forward;
@@ -146,6 +150,6 @@ void plan_time(struct plan *p, const struct job *j, const struct cluster *c)
 	t->optimizer = (p->memory.optimizer * 2 + p->memory.gradients) / c->bandwidth;
 	t->total = t->compute + t->bubble + t->tensor + t->expert + t->context + t->pipeline + t->data + t->optimizer;
 	for (long i = 0; i < j->model.layers; i++)
-		model += 3 * (layer_flops(&j->model, i) + attention_flops(&j->model, mean / 2));
+		model += 3 * (layer_flops(&j->model, i) + expert_flops(&j->model, i) + attention_flops(&j->model, mean / 2));
 	t->share = (model + 3 * head_flops(&j->model)) * tokens / (t->total * c->peak * (double)c->gpus);
 }
