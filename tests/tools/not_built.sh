@@ -24,7 +24,6 @@ lacks "mixture of experts" cairn import-weights --init moe.json -o x
 lacks "CUDA" cairn rollout start --prompts train.jsonl -o x --device cuda
 lacks "compressed checkpoints" cairn reshard start -o x --compress zstd:1
 lacks "reshard" cairn reshard start -o x --tp 2
-lacks "plan" cairn plan start -c recipe.yaml
 lacks "many jobs" cairn --jobs -
 for program in "rollout start --prompts train.jsonl" "score samples" "train-step start --data train.jsonl"; do
 	# shellcheck disable=SC2086
