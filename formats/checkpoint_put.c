@@ -30,12 +30,11 @@ struct put_job {
 	struct err *e;
 };
 
-/* Runs of one sub-box of a block. */
+/* Runs of one sub-box of a block that is put in parts. */
 struct put_run {
 	struct put_job *j;
 	const char *at;                 /* the sub-box's elements */
 	uint64_t offset;                /* of them in the file */
-	bool write;                     /* the block is not whole: write run by run */
 	struct digest sum;
 	int rc;
 	struct err e;
@@ -49,9 +48,45 @@ static void put_run(void *arg, long offset, long flat, long n)
 
 	r->sum = digest_add(
 		r->sum, digest_elements(p, (size_t)n, (int)j->elem, (uint64_t)flat, j->name_hash));
-	if (r->write && !r->rc)
+	if (!r->rc)
 		r->rc = file_pwrite(j->shard->fd, j->path, p, (size_t)n * j->elem,
 				    r->offset + (uint64_t)offset * j->elem, &r->e);
+}
+
+struct sum_runs { const char *bytes; size_t elem; uint64_t name_hash; struct digest sum; };
+
+static void sum_run(void *arg, long offset, long flat, long n)
+{
+	struct sum_runs *r = arg;
+
+	r->sum = digest_add(r->sum, digest_elements(r->bytes + (size_t)offset * r->elem, (size_t)n,
+						    (int)r->elem, (uint64_t)flat, r->name_hash));
+}
+
+int writer_store(struct digest *sum, struct checkpoint_writer *w, long tensor, long box, long block,
+		 const void *bytes, const uint64_t *hash, struct err *e)
+{
+	const struct checkpoint_tensor *t = &w->tensor[tensor];
+	const struct hdf5_box *b = &w->table.box[box];
+	const struct shard *s = &w->table.shard[b->file];
+	uint64_t at = (uint64_t)block * CHECKPOINT_BLOCK, n = b->bytes - at;
+	struct sum_runs r = { bytes, dtype_size(t->dtype), hash64(t->name, strlen(t->name)), { 0, 0 } };
+	struct box sub[2 * TENSOR_RANK], piece = table_box(b, t->rank);
+	char *path = path_join(w->dir, s->name);
+	int subs, rc;
+
+	n = n < CHECKPOINT_BLOCK ? n : CHECKPOINT_BLOCK;
+	subs = table_range(sub, &piece, (long)(at / r.elem), (long)(n / r.elem));
+	for (int k = 0; k < subs; k++) {
+		box_runs(&sub[k], &sub[k], t->shape, sum_run, &r);
+		r.bytes += (size_t)box_volume(&sub[k]) * r.elem;
+	}
+	*sum = digest_add(*sum, r.sum);
+	w->table.block[b->block + (uint64_t)block] = hash ? *hash : hash64(bytes, n);
+	w->state[b->block + (uint64_t)block] = BLOCK_HASHED;
+	rc = file_pwrite(s->fd, path, bytes, n, b->offset + at, e);
+	free(path);
+	return rc;
 }
 
 static void put_block(void *arg, long i, int thread)
@@ -63,7 +98,7 @@ static void put_block(void *arg, long i, int thread)
 	int subs = table_range(sub, &j->piece, e0, n);
 	struct put_run r = { .j = j };
 	const char *bytes = j->scratch[thread];
-	bool direct;
+	bool direct, whole;
 
 	for (int k = 0; k < subs; k++)
 		covered += box_intersect(&in, &sub[k], &j->part);
@@ -72,7 +107,7 @@ static void put_block(void *arg, long i, int thread)
 	direct = j->rows && covered == n;
 	if (direct)
 		bytes = j->data + (size_t)(e0 + j->shift) * j->elem;
-	r.write = covered < n;
+	whole = covered == n;
 	for (int k = 0; k < subs; k++) {
 		if (box_intersect(&in, &sub[k], &j->part)) {
 			if (!direct)
@@ -80,17 +115,16 @@ static void put_block(void *arg, long i, int thread)
 					 j->data, &j->data_box, &in, j->elem);
 			r.at = bytes + (size_t)at * j->elem;
 			r.offset = j->entry->offset + (uint64_t)(e0 + at) * j->elem;
-			box_runs(&in, &sub[k], j->t->shape, put_run, &r);
+			if (!whole)
+				box_runs(&in, &sub[k], j->t->shape, put_run, &r);
 		}
 		at += box_volume(&sub[k]);
 	}
-	if (!r.write) {
-		j->w->table.block[j->entry->block + (uint64_t)block] =
-			hash64(bytes, (size_t)n * j->elem);
-		r.rc = file_pwrite(j->shard->fd, j->path, bytes, (size_t)n * j->elem,
-				   j->entry->offset + (uint64_t)e0 * j->elem, &r.e);
-	}
-	j->w->state[j->entry->block + (uint64_t)block] = r.write ? BLOCK_IN_PARTS : BLOCK_HASHED;
+	if (whole)
+		r.rc = writer_store(&r.sum, j->w, j->t - j->w->tensor, j->entry - j->w->table.box, block,
+				    bytes, NULL, &r.e);
+	else
+		j->w->state[j->entry->block + (uint64_t)block] = BLOCK_IN_PARTS;
 	pthread_mutex_lock(&j->lock);
 	j->sum = digest_add(j->sum, r.sum);
 	if (r.rc && !j->rc) {

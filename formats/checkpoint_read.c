@@ -18,8 +18,6 @@ struct read_job {
 	const struct checkpoint *c;
 	const struct checkpoint_tensor *t;
 	const struct hdf5_box *entry;
-	const struct shard *shard;
-	const char *path;
 	struct box stored, wanted, part;
 	char *out;                      /* holds `wanted`; NULL: verify only */
 	size_t elem;
@@ -72,27 +70,46 @@ static void fail(struct read_job *j, const struct err *e)
 	pthread_mutex_unlock(&j->lock);
 }
 
-static int fetch(struct read_job *j, char *bytes, long block, long first, long n)
+int table_open_shard(struct checkpoint *c, long tensor, long box, struct err *e)
 {
-	uint64_t want = j->c->table->block[j->entry->block + (uint64_t)block], have;
-	struct err e = ERR_INIT;
+	const struct checkpoint_tensor *t = &c->tensor[tensor];
+	struct shard *s = &c->table->shard[c->table->box[box].file];
+	char *path;
+	int rc;
 
-	if (file_pread(j->shard->fd, j->path, bytes, (size_t)n * j->elem,
-		       j->entry->offset + (uint64_t)first * j->elem, &e)) {
-		err_prefix(&e, "%s (%s)", j->t->name, slot_name(j->t->slot));
-		fail(j, &e);
-		return -1;
-	}
-	have = hash64(bytes, (size_t)n * j->elem);
-	if (have == want)
+	if (s->fd >= 0)
 		return 0;
-	err_set(&e, EX_DATAERR,
-		"%s: %s (%s): the %zu bytes at %llu have checksum %016llx, wanted %016llx: damaged",
-		j->path, j->t->name, slot_name(j->t->slot), (size_t)n * j->elem,
-		(unsigned long long)(j->entry->offset + (uint64_t)first * j->elem),
-		(unsigned long long)have, (unsigned long long)want);
-	fail(j, &e);
-	return -1;
+	path = path_join(c->dir, s->name);
+	rc = open_shard(c, s, path, e);
+	if (rc)
+		err_prefix(e, "%s (%s)", t->name, slot_name(t->slot));
+	free(path);
+	return rc;
+}
+
+int table_fetch(void *out, const struct checkpoint *c, long tensor, long box, long block, struct err *e)
+{
+	const struct checkpoint_tensor *t = &c->tensor[tensor];
+	const struct hdf5_box *b = &c->table->box[box];
+	const struct shard *s = &c->table->shard[b->file];
+	uint64_t at = (uint64_t)block * CHECKPOINT_BLOCK, n = b->bytes - at,
+		 want = c->table->block[b->block + (uint64_t)block], have;
+	char *path = path_join(c->dir, s->name);
+	int rc;
+
+	n = n < CHECKPOINT_BLOCK ? n : CHECKPOINT_BLOCK;
+	rc = file_pread(s->fd, path, out, n, b->offset + at, e);
+	if (rc)
+		err_prefix(e, "%s (%s)", t->name, slot_name(t->slot));
+	else if ((have = hash64(out, n)) != want)
+		rc = err_set(
+			e, EX_DATAERR,
+			"%s: %s (%s): the %llu bytes at %llu have checksum %016llx, wanted %016llx: damaged",
+			path, t->name, slot_name(t->slot), (unsigned long long)n,
+			(unsigned long long)(b->offset + at), (unsigned long long)have,
+			(unsigned long long)want);
+	free(path);
+	return rc;
 }
 
 struct sum_run {
@@ -119,6 +136,7 @@ static void read_block(void *arg, long i, int thread)
 	int subs = table_range(sub, &j->stored, e0, n);
 	struct sum_run r = { .j = j };
 	char *bytes = j->scratch[thread];
+	struct err e = ERR_INIT;
 	bool direct;
 
 	for (int k = 0; k < subs; k++)
@@ -128,7 +146,11 @@ static void read_block(void *arg, long i, int thread)
 	direct = j->out && j->rows && covered == n;
 	if (direct)
 		bytes = j->out + (size_t)(e0 + j->shift) * j->elem;
-	if (fetch(j, bytes, block, e0, n) || direct)
+	if (table_fetch(bytes, j->c, j->t - j->c->tensor, j->entry - j->c->table->box, block, &e)) {
+		fail(j, &e);
+		return;
+	}
+	if (direct)
 		return;
 	for (int k = 0; k < subs; k++) {
 		r.at = bytes + (size_t)at * j->elem;
@@ -196,22 +218,15 @@ static int read_tensor(char *out, struct checkpoint *c, long tensor, const struc
 	for (int i = 0; i < threads; i++)
 		j.scratch[i] = xmalloc(CHECKPOINT_BLOCK);
 	for (long i = c->table->first[tensor]; i < c->table->first[tensor + 1] && !j.rc; i++) {
-		struct shard *s = &c->table->shard[c->table->box[i].file];
-		char *path;
-
 		j.entry = &c->table->box[i];
-		j.shard = s;
 		j.stored = table_box(j.entry, t->rank);
 		if (!box_intersect(&j.part, &j.stored, &j.wanted))
 			continue;
-		j.path = path = path_join(c->dir, s->name);
-		if (open_shard(c, s, path, e)) {
-			err_prefix(e, "%s (%s)", t->name, slot_name(t->slot));
+		if (table_open_shard(c, tensor, i, e))
 			j.rc = -1;
-		} else
+		else
 			read_box(&j);
 		got += box_volume(&j.part);
-		free(path);
 	}
 	for (int i = 0; i < threads; i++)
 		free(j.scratch[i]);

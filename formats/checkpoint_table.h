@@ -106,6 +106,17 @@ static inline bool writer_owns(const struct checkpoint_writer *w, const struct s
 {
 	return s->number % writer_size(w) == writer_rank(w);
 }
+/*
+ * One block of a box at a time, from any thread, with raw bytes on this side whatever the form on
+ * disk.  Reading: the box's shard must be open; EX_DATAERR where the bytes are not those of the
+ * checksum.  Writing: the whole block; its digest is added to *sum; hash: its checksum where it is
+ * known, else NULL.  The caller counts what it stored in w->put and adds *sum to w->sum.
+ */
+int table_open_shard(struct checkpoint *c, long tensor, long box, struct err *e) MUST_CHECK;
+int table_fetch(void *out, const struct checkpoint *c, long tensor, long box, long block,
+		struct err *e) MUST_CHECK;
+int writer_store(struct digest *sum, struct checkpoint_writer *w, long tensor, long box, long block,
+		 const void *bytes, const uint64_t *hash, struct err *e) MUST_CHECK;
 /* Do all ranks agree that this went well?  -1 on every rank when one failed. */
 int writer_agree(const struct checkpoint_writer *w, int rc, struct err *e) MUST_CHECK;
 int writer_write_index(struct manifest_file *f, struct checkpoint_writer *w,
