@@ -5,7 +5,7 @@
 #   tests/FOLDER/test_X.c            ->  linked only with what FOLDER may use
 #
 # CUDA and MPI are auto | 0 | 1: `auto` uses what is there and says so, `1` fails when it is
-# missing, `0` never looks.  Neither backend is in the tree yet.
+# missing, `0` never looks.  CUDA is not in the tree yet.
 
 CUDA   ?= auto
 MPI    ?= auto
@@ -71,15 +71,18 @@ CPU    := $(filter-out %_avx2.c %_avx512.c %_avx512bf16.c kernels/cpu/isa_x86.c,
 else
 CPU    := $(filter-out %_no_x86.c,$(CPU))
 endif
-COMMON := $(call obj,$(wildcard libcommon/*.c))
+COMMON := $(call obj,$(filter-out libcommon/comm_mpi.c,$(wildcard libcommon/*.c)))
 FORMAT := $(call obj,$(wildcard formats/*.c formats/*/*.c))
 KERNEL := $(call obj,$(wildcard kernels/*.c kernels/model/*.c) $(CPU))
 TOOLS  := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 BINS   := $(TOOLS:%=$(BIN)/%)
 PARTS  := $(call obj,$(wildcard tools/*/*.c))
 SHARED := $(BUILD)/libshared.a
+# MPI is an object of its own beside the programs and tests, opened only under a launcher.
+MPI_SO := $(if $(filter 1,$(HAVE_MPI)),$(BIN)/comm_mpi.so)
 TESTS  := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
 LIBS    = $(LIBS_FORMATS) $(LIBS_COMMON)
+TEST_MPI_SO := $(if $(MPI_SO),$(addsuffix comm_mpi.so,$(sort $(dir $(TESTS)))))
 
 C := $(BUILD)/libcommon.a
 F := $(BUILD)/libformats.a
@@ -99,6 +102,14 @@ $(BINS): $(BIN)/%: $(BUILD)/tools/%.c.o $$(call obj,$$(wildcard tools/$$*/*.c)) 
 	$(say) LINK $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 
+$(BIN)/comm_mpi.so: libcommon/comm_mpi.c libcommon/comm_ops.h libcommon/comm.h libcommon/die.h $(BUILD)/flags.stamp
+	@mkdir -p $(@D)
+	$(say) MPICC $@
+	$(Q)OMPI_CC='$(CC)' MPICH_CC='$(CC)' mpicc $(ALLCFLAGS) -fPIC -shared $(LDFLAGS) $< -o $@
+$(TEST_MPI_SO): $(MPI_SO)
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+
 # Programs that tests use, linked as the tools are.
 AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split)
 $(AIDS): %: %.c.o $(SHARED) $(F) $(K) $(C)
@@ -109,6 +120,7 @@ $(BENCHES): %: %.c.o $(K) $(C)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS_COMMON) -o $@
 
 # A test may link only what its folder may depend on: the linker guards the direction.
+$(TESTS): $(TEST_MPI_SO)
 $(filter $(BUILD)/tests/libcommon/%,$(TESTS)): $(C)
 $(filter $(BUILD)/tests/formats/%,$(TESTS)):   $(F) $(C)
 $(filter $(BUILD)/tests/kernels/%,$(TESTS)):   $(K) $(C)
@@ -134,12 +146,12 @@ $(BUILD)/libcommon/opt_util.c.o: FEATURES = -DCAIRN_FEATURES='"cuda $(HAVE_CUDA)
 -include $(wildcard $(BUILD)/libcommon/*.d $(BUILD)/formats/*.d $(BUILD)/kernels/*.d $(BUILD)/kernels/*/*.d $(BUILD)/tools/*.d $(BUILD)/tools/*/*.d $(BUILD)/tests/*/*.d)
 
 # -- the verbs --------------------------------------------------------------------------------------
-tools: $(BINS)                  ## build every program into bin/ (the default)
+tools: $(BINS) $(MPI_SO)                  ## build every program into bin/ (the default)
 setup:                          ## install the Debian packages that building and testing need
 	@sh tests/lib/setup.sh
 check: setup                    ## run every test that this machine can run (no GPU needed)
 	@$(MAKE) --no-print-directory check-built
-check-built: $(TESTS) $(BINS) $(AIDS)
+check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO)
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/% tests/rows/%,$(wildcard tests/*/*.sh))
 tests-built: $(TESTS) $(AIDS)
 unit: $(TESTS)                  ## only the C tests
@@ -184,11 +196,11 @@ fuzz-build:
 fuzz:                           ## a minute of libFuzzer for every parser
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) FUZZ_SECONDS=60 TEST_TIMEOUT=3000 sh tests/lib/run.sh tests/ci/fuzz.sh
 
-install: $(BINS)                ## programs, manual pages and pipelines below PREFIX
+install: $(BINS) $(MPI_SO)                ## programs, manual pages and pipelines below PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/cairn $(DESTDIR)$(PREFIX)/share/man/man1 \
 		$(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/cairn/pipelines/recipes
 	install -m 755 $(BIN)/cairn $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(filter-out $(BIN)/cairn,$(BINS)) $(DESTDIR)$(PREFIX)/libexec/cairn
+	install -m 755 $(filter-out $(BIN)/cairn,$(BINS)) $(MPI_SO) $(DESTDIR)$(PREFIX)/libexec/cairn
 	install -m 644 $(wildcard docs/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(wildcard docs/*.5) $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 755 $(wildcard pipelines/*.sh) $(DESTDIR)$(PREFIX)/share/cairn/pipelines

@@ -13,6 +13,8 @@
 
 const char *program = "cairn";
 int verbosity;
+int die_rank = -1;
+bool die_elsewhere;
 
 /* Messages carry bytes of foreign files (names, keys): nothing in them may
  * move the cursor or fake a second line. */
@@ -26,6 +28,7 @@ static void clean(char *s)
 static int vset(struct err *e, int code, const char *fmt, va_list ap)
 {
 	e->code = code;
+	e->elsewhere = false;
 	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
 	clean(e->msg);
 	return -1;
@@ -81,7 +84,10 @@ static void say(const char *fmt, va_list ap)
 
 	vsnprintf(line, sizeof(line), fmt, ap);
 	clean(line);
-	fprintf(stderr, "%s: %s\n", program, line);
+	if (die_rank < 0)
+		fprintf(stderr, "%s: %s\n", program, line);
+	else
+		fprintf(stderr, "%s: rank %d: %s\n", program, die_rank, line);
 }
 
 void die(int code, const char *fmt, ...)
@@ -97,7 +103,12 @@ void die(int code, const char *fmt, ...)
 
 void die_err(const struct err *e)
 {
-	die(e->code ? e->code : EX_SOFTWARE, "%s", e->msg);
+	int code = e->code ? e->code : EX_SOFTWARE;
+
+	if (!e->elsewhere)
+		die(code, "%s", e->msg);
+	die_elsewhere = true;
+	exit(code);
 }
 
 void bug_at(const char *file, int line, const char *fmt, ...)

@@ -26,11 +26,13 @@
  * 1 means: done, and the answer is no.
  */
 
+#include <stdbool.h>
 #include <sysexits.h>
 
 struct err {
 	int code;       /* an EX_ value; 0 while nothing has failed */
 	char msg[1024]; /* one line, without the program's name */
+	bool elsewhere; /* it is another rank's, which says it (comm_agree()) */
 };
 
 #define ERR_INIT { 0 }
@@ -44,6 +46,8 @@ struct err {
 
 extern const char *program;    /* set by tool_init() */
 extern int verbosity;          /* -1 with -q, 0, 1 with -v, 2 with -vv */
+extern int die_rank;           /* named in every message where there are several ranks; -1 */
+extern bool die_elsewhere;     /* set by die_err(): another rank says why we end */
 
 /* Fill *e and return -1, so that a caller can `return err_set(e, ...)`. */
 int err_set(struct err *e, int code, const char *fmt, ...) PRINTF(3, 4);

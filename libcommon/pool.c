@@ -50,6 +50,7 @@ static pthread_mutex_t one_job = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int own_number = -1;       /* while running a part */
 static cpu_set_t all_cpus;
 static bool know_cpus, pinned;
+static int share_index, share_ranks = 1;
 
 #if defined(__x86_64__) || defined(__i386__)
 static void relax(void) { __builtin_ia32_pause(); }
@@ -194,6 +195,12 @@ int pool_threads(void)
 	return pool.n ? pool.n : 1;
 }
 
+void pool_share(int index, int ranks)
+{
+	share_index = index;
+	share_ranks = ranks;
+}
+
 /* The i-th CPU of the mask that the process came with. */
 static void pin(pthread_t thread, int i)
 {
@@ -240,7 +247,8 @@ void pool_start(int threads)
 		know_cpus = true;
 	}
 
-	int cpus = CPU_COUNT(&all_cpus);
+	int all = CPU_COUNT(&all_cpus), first = (int)((long)all * share_index / share_ranks);
+	int cpus = (int)((long)all * (share_index + 1) / share_ranks) - first;
 	if (threads <= 0)
 		threads = cpus ? cpus : 1;
 	if (threads > MOST_THREADS)
@@ -257,5 +265,5 @@ void pool_start(int threads)
 	pool.n = threads;
 	pinned = threads > 1 && threads <= cpus;
 	for (int i = 0; pinned && i < threads; i++)
-		pin(i ? pool.thread[i] : pthread_self(), i);
+		pin(i ? pool.thread[i] : pthread_self(), first + i);
 }

@@ -9,7 +9,9 @@
  *	pool_run(part, &job, parts);            part(&job, i) for i in 0..parts-1, dynamically dealt, returns when all are done
  */
 
-void pool_start(int threads);           /* 0: as many as CPUs in the affinity mask; may be called again */
+/* This process is one of `ranks` that divide the CPUs of its affinity mask, the index-th of them; before pool_start(). */
+void pool_share(int index, int ranks);
+void pool_start(int threads);           /* 0: as many as CPUs in the affinity mask, or in its share of it, and 1 at least; may be called again */
 int pool_threads(void);                 /* 1 before pool_start() */
 /* Calls fn(arg, i, thread) for each i; thread in 0..pool_threads()-1 names scratch space.  Nested calls run inline. */
 void pool_run(void (*fn)(void *arg, long i, int thread), void *arg, long parts);

@@ -3,7 +3,7 @@
 # sudo -n; otherwise print the one line to run, and exit 69.
 set -eu
 
-packages='gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev libyaml-dev libpcre2-dev libutf8proc-dev libgmp-dev libxxhash-dev jq perl'
+packages='gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev libyaml-dev libpcre2-dev libutf8proc-dev libgmp-dev libxxhash-dev libopenmpi-dev openmpi-bin jq perl'
 missing=
 for p in $packages ${CAIRN_EXTRA_PACKAGES:-}; do
 	dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"

@@ -3,7 +3,8 @@
 #include "tests/lib/tap.h"
 
 static const char *const variables[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",      "SLURM_NTASKS",
-					 "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_PROCID" };
+					 "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_PROCID",
+					 "OMPI_COMM_WORLD_RANK" };
 
 static int start(struct err *e)
 {
@@ -28,6 +29,9 @@ static void launchers(void)
 	ok(start(&e) == 0, "mpirun -n 1");
 	setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
 	ok(start(&e) == -1 && e.code == EX_UNAVAILABLE && strstr(e.msg, "4 ranks"), "%s", e.msg);
+	setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+	setenv("OMPI_COMM_WORLD_RANK", "1st", 1);
+	ok(start(&e) == -1 && e.code == EX_UNAVAILABLE && strstr(e.msg, "1st"), "%s", e.msg);
 	setenv("PMI_SIZE", "2", 1);
 	ok(start(&e) == -1 && e.code == EX_UNAVAILABLE && strstr(e.msg, "PMI_SIZE"), "%s", e.msg);
 	setenv("PMI_SIZE", "many", 1);
