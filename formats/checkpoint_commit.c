@@ -57,24 +57,48 @@ static int finish_shard(struct checkpoint_writer *w, struct shard *s, struct err
 	return rc;
 }
 
-/* What the owner of a shard knows goes to every rank: offsets, sizes, checksums. */
+/* The next n bytes of a message: out of memory, or into it. */
+static void carry(char **at, void *p, size_t n, bool tell)
+{
+	memcpy(tell ? (void *)*at : p, tell ? p : (void *)*at, n);
+	*at += n;
+}
+
+/*
+ * What the owner of a shard knows goes to every rank: offsets, sizes, checksums, in the order of
+ * the table as one message.
+ */
 static void share_shard(struct checkpoint_writer *w, int number)
 {
 	struct checkpoint_table *t = &w->table;
 	struct shard *s = &t->shard[number];
 	int owner = s->number % writer_size(w);
+	bool tell = owner == writer_rank(w);
+	size_t bytes = sizeof(s->bytes) + sizeof(s->frame);
+	char *message, *at;
 
-	comm_broadcast(w->comm, &s->bytes, sizeof(s->bytes), owner);
-	comm_broadcast(w->comm, &s->frame, sizeof(s->frame), owner);
+	for (long i = 0; i < s->boxes; i++) {
+		const struct hdf5_box *b = &t->box[s->box[i]];
+
+		bytes += sizeof(b->offset) + (size_t)table_blocks(b->bytes) * sizeof(*t->block);
+	}
+	at = message = xmalloc(bytes);
+	if (!tell)
+		comm_broadcast(w->comm, message, bytes, owner);
+	carry(&at, &s->bytes, sizeof(s->bytes), tell);
+	carry(&at, &s->frame, sizeof(s->frame), tell);
 	for (long i = 0; i < t->boxes; i++) {
 		struct hdf5_box *b = &t->box[i];
+		size_t sums = (size_t)table_blocks(b->bytes) * sizeof(*t->block);
 
 		if (b->file != (uint32_t)number)
 			continue;
-		comm_broadcast(w->comm, &b->offset, sizeof(b->offset), owner);
-		comm_broadcast(w->comm, t->block + b->block,
-			       (size_t)table_blocks(b->bytes) * sizeof(*t->block), owner);
+		carry(&at, &b->offset, sizeof(b->offset), tell);
+		carry(&at, t->block + b->block, sums, tell);
 	}
+	if (tell)
+		comm_broadcast(w->comm, message, bytes, owner);
+	free(message);
 }
 
 static void share(struct checkpoint_writer *w)

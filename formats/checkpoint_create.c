@@ -14,18 +14,7 @@ enum { HEADER_BYTES = 512 };            /* what HDF5 needs for one data set, abo
 
 int writer_agree(const struct checkpoint_writer *w, int rc, struct err *e)
 {
-	int *all, bad = 0;
-
-	if (writer_size(w) == 1)
-		return rc;
-	all = xcalloc((size_t)writer_size(w), sizeof(*all));
-	comm_gather(w->comm, all, &rc, sizeof(rc));
-	for (int i = 0; i < writer_size(w); i++)
-		bad |= all[i];
-	free(all);
-	if (bad && !rc)
-		return err_set(e, EX_TEMPFAIL, "another rank could not write its part");
-	return rc;
+	return w->comm ? comm_agree(w->comm, rc, e) : rc;
 }
 
 /*

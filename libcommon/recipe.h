@@ -83,7 +83,7 @@ int recipe_algorithm(const char **name, const struct recipe *r, struct err *e) M
 int recipe_write_yaml(struct str *out, const struct recipe *r); /* loads again to the same recipe and digest */
 int recipe_write_json(struct json_out *out, const struct recipe *r);
 /* XXH3-128 of what has an effect: one `path: JSON` line a used key, in the order of the table and then of names; checkpointing.*, logger.*,
- * cluster.* and cairn.{device,isa,threads,memory} left out, so that a moved run keeps its digest. */
+ * cluster.*, cairn.{device,isa,threads,memory} and the sizes of parallelism left out, so that a moved run keeps its digest. */
 struct digest recipe_digest(const struct recipe *r);
 
 /* The table's entry of a key as lines for a reader.  Unknown: EX_CONFIG with the nearest key. */

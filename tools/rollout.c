@@ -136,7 +136,7 @@ int main(int argc, char **argv)
 	load();
 	k = start_ops();
 	longest = o.prompts.longest + o.how.max_new < o.context ? o.prompts.longest + o.how.max_new : o.context;
-	load_model(&o.m, &o.c, k, start_precision(o.r, &o.c), longest, 0);
+	load_model(&o.m, &o.c, k, NULL, start_precision(o.r, &o.c), longest, 0);
 	memory_plan(&o);
 	if (o.dry_run) {
 		output_plan(&o);

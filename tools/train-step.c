@@ -40,6 +40,7 @@ struct job {
 	struct recipe *r;
 	const struct ops *k;
 	struct checkpoint c;
+	struct mesh mesh;
 	struct model m;
 	struct model_config cfg;
 	struct trainer t;
@@ -96,6 +97,12 @@ static void open_lessons(struct job *j)
 	rl_open(&j->rl, j->scored, &j->c, j->r, j->algorithm, j->k, &j->cfg);
 }
 
+static void say(const char *result)
+{
+	if (start_is_first())
+		puts(result);
+}
+
 static void dry_run(struct job *j, enum dtype t)
 {
 	long rows = recipe_int(j->r, "policy.sequence_packing.train_mb_tokens"), n = model_config_parameters(&j->cfg);
@@ -114,7 +121,7 @@ static void dry_run(struct job *j, enum dtype t)
 	json_add_int(&out, "bytes_activations", (long)acts);
 	json_add_int(&out, "rows", rows);
 	json_end(&out);
-	puts(out.s.s);
+	say(out.s.s);
 	exit(tool_exit(EX_OK));
 }
 
@@ -184,7 +191,7 @@ static void evaluate(struct job *j)
 	json_add_int(&out, "validation/num_tokens", tokens);
 	json_add_int(&out, "validation/num_samples", n - j->sft.dropped);
 	json_end(&out);
-	puts(out.s.s);
+	say(out.s.s);
 }
 
 static char *metrics_text(const struct job *j, bool with_time)
@@ -248,10 +255,11 @@ int main(int argc, char **argv)
 	if (!o.evaluate)
 		check_arithmetic(&j);
 	enum dtype t = start_precision(j.r, &j.c);
+	start_mesh(&j.mesh, j.r, &j.cfg);
 	if (o.dry_run)
 		dry_run(&j, t);
 	open_lessons(&j);
-	load_model(&j.m, &j.c, j.k, t, 0, o.evaluate ? 0 : MODEL_TRAIN);
+	load_model(&j.m, &j.c, j.k, &j.mesh, t, 0, (o.evaluate ? 0 : MODEL_TRAIN) | start_sequence_parallel(j.r, &j.mesh));
 	trainer_init(&j.t, &j.m, j.r, j.algorithm, j.c.counters);
 
 	j.start = seconds_now();
@@ -264,6 +272,6 @@ int main(int argc, char **argv)
 	else
 		rl_step(&j);
 	save(&j, argc, argv);
-	puts(metrics_text(&j, true));
+	say(metrics_text(&j, true));
 	return tool_exit(EX_OK);
 }

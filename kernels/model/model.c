@@ -157,15 +157,6 @@ static void find_dims(struct model *m)
 	m->attention = (struct attention_shape){ d->heads, d->kv_heads, c->head_dim, (float)(1 / sqrt((double)c->head_dim)) };
 }
 
-static void one_rank(struct mesh *m, long layers)
-{
-	struct comm one = { .size = 1 };
-
-	memset(m, 0, sizeof(*m));
-	layout_init(&m->layout, layers);
-	m->world = m->tp = m->cp = m->dp = m->grad = m->pp = m->stage = m->ends = m->etp = m->ep = m->edp = one;
-}
-
 int model_init(struct model *m, const struct model_config *c, const struct ops *k, struct mesh *mesh, enum dtype t, long positions,
 	       unsigned flags, struct err *e)
 {
@@ -178,7 +169,7 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 	m->own_mesh = !mesh;
 	if (!mesh) {
 		m->mesh = xcalloc(1, sizeof(*m->mesh));
-		one_rank(m->mesh, c->layers);
+		mesh_one(m->mesh, c->layers);
 	}
 	m->t = t;
 	m->flags = flags;
@@ -201,8 +192,10 @@ void model_release(struct model *m)
 		m->k->release(m->cos);
 	if (m->sin)
 		m->k->release(m->sin);
-	if (m->own_mesh)
+	if (m->own_mesh) {
+		mesh_release(m->mesh);
 		free(m->mesh);
+	}
 	param_table_release(&m->table);
 	memset(m, 0, sizeof(*m));
 }

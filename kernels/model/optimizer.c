@@ -1,6 +1,8 @@
 #include "kernels/model/inside.h"
+#include "libcommon/xalloc.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static long params_of(const struct model *m)
@@ -47,6 +49,9 @@ void model_reduce_grad(struct model *m)
 		if (p->kind == PARAM_EMBED && m->table.config.tied && m->mesh->ends.size > 1)
 			comm_sum_f32(&m->mesh->ends, m->w[i].grad, n);
 	}
+	for (int i = 0; i < 2; i++)
+		if (m->flat[i].sum != m->flat[i].grad)
+			comm_scatter_sum_f32(m->flat[i].comm, m->flat[i].sum, m->flat[i].grad, m->flat[i].a.count);
 }
 
 /* Of a box that several ranks of a group hold, the first of them counts. */
@@ -80,6 +85,7 @@ const char *model_bad_grad(const struct model *m)
 		if (m->w[i].n && !isfinite(m->k->sumsq(m->w[i].sum, m->w[i].n)))
 			first = -(double)i;
 	least = (float)first;
+	comm_max_f32(&m->mesh->world, &least, 1);
 	return isinf(least) ? NULL : m->table.p[(long)-least].name;
 }
 
@@ -95,11 +101,27 @@ static void update(struct model *m, long i, const struct adamw *h)
 	m->k->adamw(w->master, w->exp_avg, w->exp_avg_sq, low, w->sum, w->n, &one);
 }
 
+/* Every rank has updated its part of the arena: now it is whole everywhere. */
+static void gather_values(struct model *m, const struct flat *f)
+{
+	size_t e = dtype_size(m->t), *bytes;
+
+	if (!f->comm || f->comm->size == 1)
+		return;
+	bytes = xmalloc((size_t)f->a.members * sizeof(*bytes));
+	for (long i = 0; i < f->a.members; i++)
+		bytes[i] = f->a.count[i] * e;
+	comm_gather_v(f->comm, f->value, f->value + (size_t)f->a.first * e, bytes);
+	free(bytes);
+}
+
 void model_adamw(struct model *m, const struct adamw *h)
 {
 	for (long i = 0; i < params_of(m); i++)
 		if (m->w[i].n)
 			update(m, i, h);
+	for (int i = 0; i < 2; i++)
+		gather_values(m, &m->flat[i]);
 	for (long i = 0; i < params_of(m); i++) {
 		const struct param *p = m->table.p + i;
 		struct weight *w = m->w + i;

@@ -122,6 +122,7 @@ static void find_sharers(struct model *m)
 	if (s->tp.size == 1 || i < 0)
 		return;
 	param_copies(&which, m->table.p + i, &s->layout, &s->at);
+	comm_split(&m->kv, &s->tp, (int)(s->at.tp - which), 0, "kv");
 }
 
 void weights_init(struct model *m)

@@ -58,7 +58,7 @@ int main(int argc, char **argv)
 	if (!k)
 		die_err(&e);
 	load_checkpoint(&c, argv[1]);
-	load_model(&m, &c, k, argc > 2 && !strcmp(argv[2], "bfloat16") ? DTYPE_BF16 : DTYPE_F32, 0, 0);
+	load_model(&m, &c, k, NULL, argc > 2 && !strcmp(argv[2], "bfloat16") ? DTYPE_BF16 : DTYPE_F32, 0, 0);
 	while (getline(&line, &cap, stdin) > 0) {
 		int *ids;
 		long n = read_ids(&ids, line, m.table.config.vocab);

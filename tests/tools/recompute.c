@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 	if (!k || recipe_load(&r, NULL, NULL, 0, NULL, 0, &e) || samples_read(&set, argv[2], &e))
 		die_err(&e);
 	load_checkpoint(&c, argv[1]);
-	load_model(&m, &c, k, strcmp(argv[3], "float32") ? DTYPE_BF16 : DTYPE_F32, 0, 0);
+	load_model(&m, &c, k, NULL, strcmp(argv[3], "float32") ? DTYPE_BF16 : DTYPE_F32, 0, 0);
 	for (long i = 0; i < set.n; i++)
 		one(&n, &m, set.s + i, r);
 	printf("{\"tokens\": %ld, \"different\": %ld, \"longest\": %ld}\n", n.tokens, n.different, n.longest);

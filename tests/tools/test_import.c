@@ -30,7 +30,7 @@ static float *logits(const char *ckpt, const char *name, long *vocab)
 		id[i] = atoi(ids->item[i].text);
 	k = ops_find("cpu", NULL, &e);
 	load_checkpoint(&c, ckpt);
-	load_model(&m, &c, k, DTYPE_F32, 0, 0);
+	load_model(&m, &c, k, NULL, DTYPE_F32, 0, 0);
 	*vocab = m.table.config.vocab;
 	z = xcalloc((size_t)*vocab, sizeof(*z));
 	p = pass_new(&m, n, false, false);
@@ -646,7 +646,7 @@ static void test_smollm2(void)
 	}
 	ok(!tool_run("import-weights %s -o %s", gguf, at("smol.ckpt")), "SmolLM2 from GGUF");
 	load_checkpoint(&c, at("smol.ckpt"));
-	load_model(&m, &c, ops_find("cpu", NULL, &e), DTYPE_F32, 0, 0);
+	load_model(&m, &c, ops_find("cpu", NULL, &e), NULL, DTYPE_F32, 0, 0);
 	t = load_tokenizer(&c);
 	if (json_read(&d, "tests/data/smollm2.json", 0, &e) ||
 	    checkpoint_read_tokenizer(&b, &c, &e))

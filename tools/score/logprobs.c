@@ -50,7 +50,7 @@ static void under(float **lp, const struct samples *set, const long *pick, long 
 	struct model m;
 
 	load_checkpoint(&c, dir);
-	load_model(&m, &c, k, start_precision(r, &c), 0, 0);
+	load_model(&m, &c, k, NULL, start_precision(r, &c), 0, 0);
 	check_lengths(set, &m.table.config, dir);
 	for (long i = 0; i < n; i++)
 		q[i] = sequence_of(set->s + pick[i]);

@@ -43,13 +43,6 @@ void load_config(struct model_config *out, const struct checkpoint *c)
 	json_release(&d);
 }
 
-static long volume(const struct checkpoint_tensor *t)
-{
-	struct box b = box_whole(t->shape, t->rank);
-
-	return box_volume(&b);
-}
-
 /* The tensor of parameter p, with the shape that the config asks for. */
 static long find_weight(const struct checkpoint *c, const struct param *p)
 {
@@ -64,7 +57,8 @@ static long find_weight(const struct checkpoint *c, const struct param *p)
 	return i;
 }
 
-static float *read_slot(struct checkpoint *c, const struct param *p, enum slot slot)
+/* A box of a slot in fp32. */
+static float *read_slot(struct checkpoint *c, const struct param *p, enum slot slot, const struct box *b)
 {
 	long i = checkpoint_find(c, p->name, slot);
 	struct err e = ERR_INIT;
@@ -72,51 +66,74 @@ static float *read_slot(struct checkpoint *c, const struct param *p, enum slot s
 
 	if (i < 0)
 		die(EX_DATAERR, "%s: %s: no %s, though the checkpoint has optimizer state", c->dir, p->name, slot_name(slot));
-	f = xmalloc((size_t)volume(c->tensor + i) * sizeof(float));
-	if (checkpoint_read_f32(f, c, i, NULL, &e))
+	f = xmalloc((size_t)box_volume(b) * sizeof(float));
+	if (checkpoint_read_f32(f, c, i, b, &e))
 		die_err(&e);
 	return f;
 }
 
+/* weight: the stored bits of m->box[i].  The own rows are a run of them. */
 static void load_optimizer(struct model *m, struct checkpoint *c, long i, const void *weight, enum dtype dtype)
 {
 	const struct param *p = m->table.p + i;
-	float *master = read_slot(c, p, SLOT_MASTER), *avg = read_slot(c, p, SLOT_EXP_AVG), *sq = read_slot(c, p, SLOT_EXP_AVG_SQ);
-	struct box b = box_whole(p->shape, p->rank);
+	const struct weight *w = m->w + i;
+	float *master, *avg, *sq;
 	struct err e = ERR_INIT;
 
-	if (checkpoint_check_master(p->name, weight, dtype, master, 0, box_volume(&b), &e))
+	if (!w->n)
+		return;
+	master = read_slot(c, p, SLOT_MASTER, &w->own);
+	avg = read_slot(c, p, SLOT_EXP_AVG, &w->own);
+	sq = read_slot(c, p, SLOT_EXP_AVG_SQ, &w->own);
+	if (checkpoint_check_master(p->name, (const char *)weight + (size_t)w->first * dtype_size(dtype), dtype, master, w->first, w->n, &e))
 		die_err(&e);
-	model_set(m, i, master, DTYPE_F32);
 	model_set_optimizer(m, i, master, avg, sq);
 	free(master);
 	free(avg);
 	free(sq);
 }
 
-void load_model(struct model *m, struct checkpoint *c, const struct ops *k, enum dtype t, long positions, unsigned flags)
+static void load_weight(struct model *m, struct checkpoint *c, long i)
+{
+	const struct param *p = m->table.p + i;
+	long w = find_weight(c, p);
+	const struct checkpoint_tensor *t = c->tensor + w;
+	bool state = (m->flags & MODEL_TRAIN) && c->has_optimizer && m->w[i].grad;
+	struct err e = ERR_INIT;
+	void *raw;
+
+	if (!dtype_is_float(t->dtype))
+		die(EX_DATAERR, "%s: %s: type %s, wanted a floating type", c->dir, t->name, dtype_name(t->dtype));
+	if (!box_volume(m->box + i))
+		return;
+	raw = xmalloc((size_t)box_volume(m->box + i) * dtype_size(t->dtype));
+	if (checkpoint_read(raw, c, w, m->box + i, &e))
+		die_err(&e);
+	if (state && m->t == DTYPE_F32 && t->dtype != DTYPE_F32) {
+		/* What is computed with is the master itself. */
+		float *master = read_slot(c, p, SLOT_MASTER, m->box + i);
+
+		model_set(m, i, master, DTYPE_F32);
+		free(master);
+	} else {
+		model_set(m, i, raw, t->dtype);
+	}
+	if (state)
+		load_optimizer(m, c, i, raw, t->dtype);
+	free(raw);
+}
+
+void load_model(struct model *m, struct checkpoint *c, const struct ops *k, struct mesh *mesh, enum dtype t, long positions,
+		unsigned flags)
 {
 	struct model_config cfg;
 	struct err e = ERR_INIT;
 
 	load_config(&cfg, c);
-	if (model_init(m, &cfg, k, NULL, t, positions, flags, &e))
+	if (model_init(m, &cfg, k, mesh, t, positions, flags, &e))
 		die_err(&e);
-	for (long i = 0; i < m->table.n; i++) {
-		long w = find_weight(c, m->table.p + i);
-		const struct checkpoint_tensor *ct = c->tensor + w;
-		void *raw = xmalloc((size_t)volume(ct) * dtype_size(ct->dtype));
-
-		if (!dtype_is_float(ct->dtype))
-			die(EX_DATAERR, "%s: %s: type %s, wanted a floating type", c->dir, ct->name, dtype_name(ct->dtype));
-		if (checkpoint_read(raw, c, w, NULL, &e))
-			die_err(&e);
-		if ((flags & MODEL_TRAIN) && c->has_optimizer && m->w[i].grad)
-			load_optimizer(m, c, i, raw, ct->dtype);
-		else
-			model_set(m, i, raw, ct->dtype);
-		free(raw);
-	}
+	for (long i = 0; i < m->table.n; i++)
+		load_weight(m, c, i);
 }
 
 struct tokenizer *load_tokenizer(const struct checkpoint *c)

@@ -41,11 +41,9 @@ struct recipe *start_recipe(void)
 const struct ops *start_ops(void)
 {
 	const struct ops *k;
-	struct comm world;
 	struct err e = ERR_INIT;
 
-	if (comm_init(&world, &e))
-		die_err(&e);
+	start_world();
 	if (common.threads < 0)
 		die(EX_USAGE, "--threads %ld: wanted at least 1", common.threads);
 	pool_start((int)common.threads);

@@ -17,6 +17,18 @@
 struct recipe *start_recipe(void);
 /* Threads, then the backend of --device and --isa. */
 const struct ops *start_ops(void);
+/* All ranks of the launcher.  Other ranks than 0 show neither progress nor warnings. */
+struct comm *start_world(void);
+bool start_is_first(void);      /* rank 0: results are its to print and to write */
+/*
+ * The ranks as the recipe wants them (policy.megatron_cfg where it is enabled, else policy.dtensor_cfg); DP takes what the world has
+ * left.  One rank runs every recipe alone, and says so at -v.  Otherwise EX_USAGE for a world of the wrong size or a layout that
+ * the model can not have, with the sentence that tells what to change.
+ */
+void start_mesh(struct mesh *m, const struct recipe *r, const struct model_config *c);
+/* The layout in l alone: what the recipe says about a world of that size. */
+int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, struct err *e) MUST_CHECK;
+unsigned start_sequence_parallel(const struct recipe *r, const struct mesh *m);        /* MODEL_SEQUENCE or 0 */
 
 /* policy.precision where it is not null; else what trained the checkpoint; else by its weights (float32 stays float32). */
 enum dtype start_precision(const struct recipe *r, const struct checkpoint *c);
@@ -24,10 +36,11 @@ enum dtype start_precision(const struct recipe *r, const struct checkpoint *c);
 void load_checkpoint(struct checkpoint *c, const char *dir);
 void load_config(struct model_config *out, const struct checkpoint *c);
 /*
- * Weights, and with MODEL_TRAIN the optimizer's state where there is one: masters must round to the stored weights.
- * positions as in model_init().
+ * Weights, and with MODEL_TRAIN the optimizer's state where there is one: masters must round to the stored weights.  Each rank reads
+ * the boxes that it has, whatever the stored layout.  mesh, positions and flags as in model_init().
  */
-void load_model(struct model *m, struct checkpoint *c, const struct ops *k, enum dtype t, long positions, unsigned flags);
+void load_model(struct model *m, struct checkpoint *c, const struct ops *k, struct mesh *mesh, enum dtype t, long positions,
+		unsigned flags);
 /* 65 where the checkpoint has none. */
 struct tokenizer *load_tokenizer(const struct checkpoint *c);
 /* policy.tokenizer.chat_template (text, a file, or a name of chat_template_builtin()), else the checkpoint's own; NULL: none. */

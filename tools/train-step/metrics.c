@@ -2,12 +2,36 @@
 
 #include <math.h>
 
+void update_report_add(struct update_report *a, const struct update_report *b)
+{
+	struct loss_sums *s = &a->sums;
+
+	a->sequences += b->sequences;
+	a->tokens += b->tokens;
+	a->compared += b->compared;
+	a->bits_different += b->bits_different;
+	a->mult_error += b->mult_error;
+	a->kl_error += b->kl_error;
+	a->generated += b->generated;
+	s->policy += b->sums.policy;
+	s->kl += b->sums.kl;
+	s->nll += b->sums.nll;
+	s->tokens += b->sums.tokens;
+	s->ratio += b->sums.ratio;
+	s->ratio_clamped += b->sums.ratio_clamped;
+	s->ratio_min = fmin(s->ratio_min, b->sums.ratio_min);
+	s->ratio_max = fmax(s->ratio_max, b->sums.ratio_max);
+	s->clamped_min = fmin(s->clamped_min, b->sums.clamped_min);
+	s->clamped_max = fmax(s->clamped_max, b->sums.clamped_max);
+	s->clipped += b->sums.clipped;
+	s->kl_plain += b->sums.kl_plain;
+	s->approx_entropy += b->sums.approx_entropy;
+}
+
 void metrics_add(struct step_metrics *m, const struct update_report *u, const struct trainer *t)
 {
-	struct loss_sums *s = &m->sum.sums;
-
 	if (!m->updates)
-		loss_sums_init(s);
+		loss_sums_init(&m->sum.sums);
 	m->updates++;
 	m->skipped += u->skipped;
 	m->loss += u->sums.policy + u->sums.kl + u->sums.nll;
@@ -15,23 +39,7 @@ void metrics_add(struct step_metrics *m, const struct update_report *u, const st
 		m->grad_norm += u->grad_norm;
 	m->lr = schedule_lr(&t->schedule, t->counters.schedule_step);
 	m->weight_decay = schedule_weight_decay(&t->schedule, t->counters.schedule_step);
-	m->sum.sequences += u->sequences;
-	m->sum.tokens += u->tokens;
-	m->sum.compared += u->compared;
-	m->sum.bits_different += u->bits_different;
-	m->sum.mult_error += u->mult_error;
-	m->sum.kl_error += u->kl_error;
-	m->sum.generated += u->generated;
-	s->tokens += u->sums.tokens;
-	s->ratio += u->sums.ratio;
-	s->ratio_clamped += u->sums.ratio_clamped;
-	s->ratio_min = fmin(s->ratio_min, u->sums.ratio_min);
-	s->ratio_max = fmax(s->ratio_max, u->sums.ratio_max);
-	s->clamped_min = fmin(s->clamped_min, u->sums.clamped_min);
-	s->clamped_max = fmax(s->clamped_max, u->sums.clamped_max);
-	s->clipped += u->sums.clipped;
-	s->kl_plain += u->sums.kl_plain;
-	s->approx_entropy += u->sums.approx_entropy;
+	update_report_add(&m->sum, u);
 }
 
 static void put_policy(struct json_out *o, const struct step_metrics *m)

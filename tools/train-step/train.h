@@ -29,6 +29,7 @@ struct trainer {
 	long pass_rows;
 };
 
+/* What an update came to, over all ranks, the same on each. */
 struct update_report {
 	struct loss_sums sums;
 	double grad_norm;               /* before clipping */
@@ -39,9 +40,15 @@ struct update_report {
 	long generated;
 };
 
+/* Sums and extremes of both; not the gradient's norm. */
+void update_report_add(struct update_report *a, const struct update_report *b);
+
 void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, const char *algorithm, struct counters c);
 void trainer_release(struct trainer *t);
-/* One update: gradients of sum w l over all lessons, clipped, AdamW at the schedule's present step.  apply false: gradients and report only. */
+/*
+ * One update: gradients of sum w l over all lessons, clipped, AdamW at the schedule's present step.  apply false: gradients and report
+ * only.  Every rank has all lessons; bin k is the business of the data-parallel rank k mod DP.
+ */
 void train_update(struct update_report *out, struct trainer *t, const struct lesson *l, long n, bool apply);
 /* Only the loss: no gradient. */
 void train_evaluate(struct update_report *out, struct trainer *t, const struct lesson *l, long n);

@@ -120,9 +120,20 @@ static void bin_losses(struct trainer *t, struct update_report *u, float *dlp, c
 	}
 }
 
+static void run_bin(struct update_report *u, struct trainer *t, const struct lesson *l, const struct bins *bins, long k,
+		    const struct packed *b, float *lp, float *dlp, bool backward)
+{
+	pass_forward(t->pass, &b->batch);
+	pass_logprobs(t->pass, lp, NULL, b->target, t->temperature);
+	bin_losses(t, u, dlp, lp, l, bins, k, b);
+	if (backward)
+		pass_backward(t->pass, dlp);
+}
+
 static void run_bins(struct update_report *u, struct trainer *t, const struct lesson *l, long n, bool backward)
 {
 	struct sequence *q = xmalloc((size_t)n * sizeof(*q));
+	const struct mesh *mesh = t->m->mesh;
 	struct packed b = { 0 };
 	struct bins bins;
 	float *lp, *dlp;
@@ -135,19 +146,31 @@ static void run_bins(struct update_report *u, struct trainer *t, const struct le
 	want_pass(t, rows, backward);
 	lp = xmalloc((size_t)rows * sizeof(float));
 	dlp = xmalloc((size_t)rows * sizeof(float));
-	for (long k = 0; k < bins.n; k++) {
+	for (long k = mesh->at.dp; k < bins.n; k += mesh->layout.dp) {
 		packed_batch(&b, q, &bins, k);
-		pass_forward(t->pass, &b.batch);
-		pass_logprobs(t->pass, lp, NULL, b.target, t->temperature);
-		bin_losses(t, u, dlp, lp, l, &bins, k, &b);
-		if (backward)
-			pass_backward(t->pass, dlp);
+		run_bin(u, t, l, &bins, k, &b, lp, dlp, backward);
 	}
 	free(lp);
 	free(dlp);
 	free(q);
 	packed_release(&b);
 	bins_release(&bins);
+}
+
+/* Each data-parallel rank knows its own bins; together they make the report. */
+static void join_reports(struct update_report *u, const struct mesh *m)
+{
+	struct comm *dp = (struct comm *)&m->dp;
+	struct update_report *all;
+
+	if (dp->size == 1)
+		return;
+	all = xmalloc((size_t)dp->size * sizeof(*all));
+	comm_gather(dp, all, u, sizeof(*u));
+	*u = all[0];
+	for (int i = 1; i < dp->size; i++)
+		update_report_add(u, all + i);
+	free(all);
 }
 
 static void apply_update(struct update_report *u, struct trainer *t)
@@ -182,6 +205,7 @@ void train_update(struct update_report *u, struct trainer *t, const struct lesso
 	model_zero_grad(t->m);
 	if (n)
 		run_bins(u, t, l, n, true);
+	join_reports(u, t->m->mesh);
 	model_reduce_grad(t->m);
 	u->grad_norm = model_grad_norm(t->m);
 	if (apply)
@@ -194,6 +218,7 @@ void train_evaluate(struct update_report *u, struct trainer *t, const struct les
 	loss_sums_init(&u->sums);
 	if (n)
 		run_bins(u, t, l, n, false);
+	join_reports(u, t->m->mesh);
 }
 
 void trainer_end_step(struct trainer *t, long consumed, long tokens)

@@ -1,0 +1,119 @@
+#include "tools/shared/start.h"
+
+#include "libcommon/xalloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct comm *start_world(void)
+{
+	static struct comm world;
+	struct err e = ERR_INIT;
+
+	if (world.size)
+		return &world;
+	if (comm_init(&world, &e))
+		die_err(&e);
+	if (world.rank)
+		verbosity = -1;
+	return &world;
+}
+
+bool start_is_first(void)
+{
+	return start_world()->rank == 0;
+}
+
+static long size_of(const struct recipe *r, const char *megatron, const char *dtensor)
+{
+	if (recipe_bool(r, "policy.megatron_cfg.enabled"))
+		return recipe_int(r, megatron);
+	return dtensor && recipe_bool(r, "policy.dtensor_cfg.enabled") ? recipe_int(r, dtensor) : 1;
+}
+
+static long layers_said(const struct recipe *r, const char *key)
+{
+	return recipe_is_null(r, key) ? -1 : recipe_int(r, key);
+}
+
+/* Layers of the first and the last stage where the recipe says them; the others share what is left as evenly as can be. */
+static int stages(struct layout *l, const struct recipe *r, long pp, struct err *e)
+{
+	static const char first_key[] = "policy.megatron_cfg.num_layers_in_first_pipeline_stage";
+	static const char last_key[] = "policy.megatron_cfg.num_layers_in_last_pipeline_stage";
+	long first = layers_said(r, first_key), last = layers_said(r, last_key);
+	long said = (first >= 0) + (last >= 0), left = l->layers - (first > 0 ? first : 0) - (last > 0 ? last : 0), layer = 0;
+
+	if (pp > l->layers)
+		return err_set(e, EX_USAGE, "%s: %ld stages, the model has %ld layers",
+			       recipe_where(r, "policy.megatron_cfg.pipeline_model_parallel_size"), pp, l->layers);
+	layout_balance(l, pp);
+	if (pp == 1 || !said)
+		return 0;
+	if (left < 0 || (pp == said && left > 0))
+		return err_set(e, EX_USAGE, "%s: first and last stage have %ld of the model's %ld layers, %ld stages between them",
+			       recipe_where(r, first >= 0 ? first_key : last_key), l->layers - left, l->layers, pp - said);
+	for (long stage = 0; stage < pp; stage++) {
+		long inner = stage - (first >= 0), n = pp == said ? 0 : left / (pp - said) + (inner < left % (pp - said));
+
+		if (stage == 0 && first >= 0)
+			n = first;
+		else if (stage == pp - 1 && last >= 0)
+			n = last;
+		for (long i = 0; i < n; i++)
+			l->stage_of_layer[layer++] = stage;
+	}
+	return 0;
+}
+
+int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, struct err *e)
+{
+	long pp = size_of(r, "policy.megatron_cfg.pipeline_model_parallel_size", NULL), each;
+
+	layout_init(l, c->layers);
+	l->tp = size_of(r, "policy.megatron_cfg.tensor_model_parallel_size", "policy.dtensor_cfg.tensor_parallel_size");
+	l->cp = size_of(r, "policy.megatron_cfg.context_parallel_size", "policy.dtensor_cfg.context_parallel_size");
+	l->ep = size_of(r, "policy.megatron_cfg.expert_model_parallel_size", NULL);
+	l->etp = size_of(r, "policy.megatron_cfg.expert_tensor_parallel_size", NULL);
+	if (stages(l, r, pp, e))
+		return -1;
+	each = l->tp * l->cp * l->pp;
+	l->dp = world / each;
+	if (world % each || !l->dp) {
+		char *text = layout_text(l);
+
+		err_set(e, EX_USAGE, "%ld ranks, but %s wants a multiple of %ld: mpirun -n %ld", world, text, each,
+			(world + each - 1) / each * each);
+		free(text);
+		return -1;
+	}
+	return layout_check(l, c, e);
+}
+
+void start_mesh(struct mesh *m, const struct recipe *r, const struct model_config *c)
+{
+	struct comm *world = start_world();
+	struct layout l;
+	struct err e = ERR_INIT;
+
+	if (world->size == 1) {
+		mesh_one(m, c->layers);
+		if (layout_from_recipe(&l, r, c, 1, &e))
+			log_info("one rank runs the whole model (the recipe's layout: %s)", e.msg);
+		layout_release(&l);
+		return;
+	}
+	if (layout_from_recipe(&l, r, c, world->size, &e) || mesh_init(m, &l, world, &e))
+		die_err(&e);
+	layout_release(&l);
+}
+
+unsigned start_sequence_parallel(const struct recipe *r, const struct mesh *m)
+{
+	bool megatron = recipe_bool(r, "policy.megatron_cfg.enabled");
+
+	if (m->layout.tp == 1)
+		return 0;
+	return recipe_bool(r, megatron ? "policy.megatron_cfg.sequence_parallel" : "policy.dtensor_cfg.sequence_parallel") ?
+		       MODEL_SEQUENCE : 0;
+}
