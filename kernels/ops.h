@@ -49,6 +49,17 @@ struct kv_row {
 	long position;          /* of this row; its key and value are already in the cache */
 };
 
+struct routing {
+	long experts, k;        /* of which each row visits k */
+	bool norm;              /* the k weights are made to sum to 1 */
+};
+
+/* What is added to the gradient of router logits by losses of their own: d/dp (NULL: none), and z_scale lse p (kernels/moe.h). */
+struct router_loss {
+	const float *dp;        /* [experts], the same for all rows */
+	float z_scale;
+};
+
 struct adamw {                  /* decoupled weight decay (Loshchilov & Hutter, 2019) */
 	float lr, beta1, beta2, eps, weight_decay;
 	float bias1, bias2;     /* 1 - beta1^t, 1 - beta2^t, computed in double */
@@ -126,6 +137,31 @@ struct ops {
 	void (*swiglu_fwd)(void *y, const void *gate, const void *up, long n, enum dtype t);
 	void (*swiglu_bwd)(void *dgate, void *dup, const void *dy, const void *gate, const void *up, long n, enum dtype t);
 	void (*add)(void *y, const void *a, const void *b, long n, enum dtype t);       /* y may be a or b */
+
+	/* -- experts: kernels/moe.h --------------------------------------------------------------- */
+	/* From logits z[rows, E]: id[rows, k], weight[rows, k]; p[rows, E] (may be z) and lse[rows] = log sum_e exp(z) (NULL: not
+	 * wanted).  given: id holds the experts already.  A row with NaN or +inf has NaN weights. */
+	void (*route)(int *id, float *weight, float *p, float *lse, const float *z, long rows, const struct routing *s, bool given);
+	/* dz[rows, E] of type t from dweight[rows, k]. */
+	void (*route_bwd)(void *dz, const float *dweight, const int *id, const float *weight, const float *p, const float *lse,
+			  const struct router_loss *own, long rows, const struct routing *s, enum dtype t);
+	/* offset[E + 1] (plain memory), from[rows k], place[rows k] of id[rows, k]. */
+	void (*sort_slots)(long *offset, int *from, int *place, const int *id, long rows, const struct routing *s);
+	/* linear_fwd, linear_dx and linear_dw (without bias) of rows offset[e] .. with w[e], e = 0 .. experts - 1; dw[experts, n, k]. */
+	void (*grouped_fwd)(void *y, enum dtype ty, const void *x, const struct matrix *w, const long *offset, long experts);
+	void (*grouped_dx)(void *dx, enum dtype tx, const void *dy, const struct matrix *w, const long *offset, long experts, bool add);
+	void (*grouped_dw)(float *dw, const void *dy, const void *x, const long *offset, long experts, long n, long k, enum dtype t);
+	/* y[r] = sum_s weight[r,s] o[place[r,s]] + gate[r] shared[r];  o[rows k, cols] and shared[rows, cols] (NULL: none) are fp32. */
+	void (*combine)(void *y, const float *o, const int *place, const float *weight, const float *gate, const float *shared,
+			long rows, long k, long cols, enum dtype t);
+	/* For i = place[r k + s] (NULL: i = r k + s): dweight[r k + s] = dact[i] . act[i]; then both rows are multiplied by weight. */
+	void (*weigh_bwd)(float *dweight, void *dact, void *act, const int *place, const float *weight, long rows, long k,
+			  long cols, enum dtype t);
+	/* dx[r] = sum_s d[place[r k + s]] with d[rows k, cols] in fp32 */
+	void (*unpermute)(void *dx, const float *d, const int *place, long rows, long k, long cols, enum dtype t);
+	/* y = 1 / (1 + exp(-x));  dx (type t) = dy y (1 - y) */
+	void (*sigmoid_fwd)(float *y, const float *x, long n);
+	void (*sigmoid_bwd)(void *dx, const float *dy, const float *y, long n, enum dtype t);
 
 	/* -- the head -------------------------------------------------------------------------- */
 	/* From logits z[rows, V] fp32:  lse[r] = log sum_v exp(z[r,v] / T),  lp[r] = z[r,target] / T - lse[r];

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/moe.h"
 #include "kernels/cpu/rows.h"
 #include "libcommon/xalloc.h"
 
@@ -30,6 +31,10 @@ static struct ops ops = {
 	.rope = rope_cpu, .swiglu_fwd = swiglu_fwd_cpu, .swiglu_bwd = swiglu_bwd_cpu, .add = add_cpu,
 	.logprob = logprob_cpu, .logprob_bwd = logprob_bwd_cpu,
 	.logprob_parts = logprob_parts_cpu, .logprob_join = logprob_join_cpu, .sample = sample_cpu,
+	.route = route_cpu, .route_bwd = route_bwd_cpu, .sort_slots = sort_slots_cpu,
+	.grouped_fwd = grouped_fwd_cpu, .grouped_dx = grouped_dx_cpu, .grouped_dw = grouped_dw_cpu,
+	.combine = combine_cpu, .weigh_bwd = weigh_bwd_cpu, .unpermute = unpermute_cpu,
+	.sigmoid_fwd = sigmoid_fwd_cpu, .sigmoid_bwd = sigmoid_bwd_cpu,
 	.adamw = adamw_cpu, .sumsq = sumsq_cpu,
 };
 
