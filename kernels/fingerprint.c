@@ -88,6 +88,34 @@ static void rows(uint64_t *h, const struct ops *k, enum dtype t)
 	k->release(position);
 }
 
+static void experts(uint64_t *h, const struct ops *k, enum dtype t)
+{
+	enum { E = 19, SLOTS = 2 };
+	struct routing s = { E, SLOTS, true };
+	float *z = vector(k, ROWS * E, DTYPE_F32, 14), *o = vector(k, ROWS * SLOTS * K, DTYPE_F32, 15);
+	float *shared = vector(k, ROWS * K, DTYPE_F32, 16), *gate = vector(k, ROWS, DTYPE_F32, 17);
+	void *y = vector(k, ROWS * K, t, 18);
+	float *w = k->alloc(ROWS * SLOTS * 4, "the arithmetic fingerprint");
+	int *at = k->alloc(3 * ROWS * SLOTS * sizeof(int), "the arithmetic fingerprint");
+	long offset[E + 1];
+
+	k->route(at, w, z, NULL, z, ROWS, &s, false);
+	mix(h, k, z, ROWS * E * 4);
+	mix(h, k, w, ROWS * SLOTS * 4);
+	mix(h, k, at, ROWS * SLOTS * sizeof(int));
+	k->sort_slots(offset, at + ROWS * SLOTS, at + 2 * ROWS * SLOTS, at, ROWS, &s);
+	k->sigmoid_fwd(gate, gate, ROWS);
+	k->combine(y, o, at + 2 * ROWS * SLOTS, w, gate, shared, ROWS, SLOTS, K, t);
+	mix(h, k, y, ROWS * K * dtype_size(t));
+	k->release(z);
+	k->release(o);
+	k->release(shared);
+	k->release(gate);
+	k->release(y);
+	k->release(w);
+	k->release(at);
+}
+
 static void head(uint64_t *h, const struct ops *k)
 {
 	float *z = vector(k, ROWS * V, DTYPE_F32, 13), *out = k->alloc(3 * ROWS * 4, "the arithmetic fingerprint");
@@ -111,6 +139,7 @@ uint64_t ops_fingerprint(const struct ops *k)
 		products(&h, k, t);
 		attention(&h, k, t);
 		rows(&h, k, t);
+		experts(&h, k, t);
 	}
 	head(&h, k);
 	return h;

@@ -1,6 +1,6 @@
 #include "kernels/model/cache.h"
 
-#include "kernels/model/inside.h"
+#include "kernels/model/moe.h"
 #include "libcommon/xalloc.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ size_t cache_bytes(const struct model *m, long blocks, long max_rows, long max_w
 	const struct model_config *cfg = &m->table.config;
 	size_t h = (size_t)(max_rows * cfg->hidden) * dtype_size(m->t);
 
-	return cache_block_bytes(m) * (size_t)blocks + 4 * h + acts_bytes(m, max_rows) + (size_t)(max_want * cfg->vocab) * 4;
+	return cache_block_bytes(m) * (size_t)blocks + 4 * h + acts_bytes(m, max_rows) + moe_bytes(m, max_rows) + (size_t)(max_want * cfg->vocab) * 4;
 }
 
 struct cache *cache_new(struct model *m, long blocks, long max_rows, long max_want)

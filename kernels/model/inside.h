@@ -6,12 +6,21 @@
 #include "kernels/model/model.h"
 
 struct layer {                  /* a layer's weights; NULL where the family has none */
-	struct weight *norm1, *q, *k, *v, *o, *qb, *kb, *vb, *ob, *qn, *kn, *norm2, *gate, *up, *down;
+	struct weight *norm1, *q, *k, *v, *o, *qb, *kb, *vb, *ob, *qn, *kn, *norm2;
+	struct weight *gate, *up, *down;        /* of the one MLP, or of all experts */
+	struct weight *router;                  /* NULL: no experts */
+	struct weight *sgate, *sup, *sdown, *srouter; /* of the shared expert */
 };
 
 /* What the MLP of a layer keeps between its passes (mlp.c knows what for). */
 struct mlp_acts {
-	void *gate, *up, *act;  /* [rows, I] of type t */
+	void *gate, *up, *act;  /* [rows, I] of type t; of experts [rows k, I], by places */
+	/* where the layer has experts: kernels/moe.h */
+	int *id;                /* [rows, k] */
+	float *weight;          /* [rows, k] */
+	float *p, *lse;         /* [rows, experts], [rows] */
+	void *sgate, *sup, *sact; /* of the shared expert */
+	float *open;            /* [rows] how far its gate is open */
 };
 
 /* One layer's activations of up to `rows` rows, all of type t but the statistics. */
@@ -33,6 +42,11 @@ long param_count(const struct param *p);
 struct weight *model_weight(const struct model *m, enum param_kind kind, int layer); /* NULL: has none */
 struct weight *model_head(const struct model *m);
 const void *value_of(const struct weight *w);           /* NULL of NULL */
+
+/* The matrices of a weight, which is one or an expert's each, of its box. */
+void weight_matrices_init(struct model *m, long i);
+void weight_matrices_load(const struct model *m, struct weight *w, const void *rows);
+void weight_matrices_release(const struct model *m, struct weight *w);
 
 /* weights.c: memory of all parameters; m->table, k, mesh, t and flags are set. */
 void weights_init(struct model *m);

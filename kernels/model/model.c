@@ -1,6 +1,6 @@
 #include "kernels/model/model.h"
 
-#include "kernels/model/inside.h"
+#include "kernels/model/moe.h"
 #include "libcommon/hash.h"
 #include "libcommon/rng.h"
 #include "libcommon/xalloc.h"
@@ -14,6 +14,8 @@ bool is_matrix(const struct model *m, const struct param *p)
 	switch (p->kind) {
 	case PARAM_Q: case PARAM_K: case PARAM_V: case PARAM_O:
 	case PARAM_GATE: case PARAM_UP: case PARAM_DOWN: case PARAM_LM_HEAD:
+	case PARAM_ROUTER: case PARAM_EXPERT_GATE: case PARAM_EXPERT_UP: case PARAM_EXPERT_DOWN:
+	case PARAM_SHARED_GATE: case PARAM_SHARED_UP: case PARAM_SHARED_DOWN: case PARAM_SHARED_ROUTER:
 		return true;
 	case PARAM_EMBED:
 		return m->table.config.tied;
@@ -37,8 +39,6 @@ static int supported(const struct model_config *c, enum dtype t, struct err *e)
 		return err_set(e, EX_UNAVAILABLE, "%s: only models with a language-model head can be run yet", c->architecture);
 	if (c->mlp_bias)
 		return err_set(e, EX_UNAVAILABLE, "mlp_bias true: MLP biases are not built yet");
-	if (c->moe.experts)
-		return err_set(e, EX_UNAVAILABLE, "%ld experts: mixtures of experts are not built yet", c->moe.experts);
 	if (c->rope.kind == ROPE_DYNAMIC)
 		return err_set(e, EX_UNAVAILABLE, "rope_type dynamic: a value would depend on the length of what follows it;"
 			       " use linear, llama3 or yarn");
@@ -103,15 +103,22 @@ static void layer_weights(struct layer *l, const struct model *m, int i)
 {
 	static const enum param_kind kind[] = {
 		PARAM_INPUT_NORM, PARAM_Q, PARAM_K, PARAM_V, PARAM_O, PARAM_Q_BIAS, PARAM_K_BIAS, PARAM_V_BIAS, PARAM_O_BIAS,
-		PARAM_Q_NORM, PARAM_K_NORM, PARAM_POST_NORM, PARAM_GATE, PARAM_UP, PARAM_DOWN
+		PARAM_Q_NORM, PARAM_K_NORM, PARAM_POST_NORM, PARAM_GATE, PARAM_UP, PARAM_DOWN,
+		PARAM_ROUTER, PARAM_SHARED_GATE, PARAM_SHARED_UP, PARAM_SHARED_DOWN, PARAM_SHARED_ROUTER
 	};
 	struct weight **at[] = {
 		&l->norm1, &l->q, &l->k, &l->v, &l->o, &l->qb, &l->kb, &l->vb, &l->ob,
-		&l->qn, &l->kn, &l->norm2, &l->gate, &l->up, &l->down
+		&l->qn, &l->kn, &l->norm2, &l->gate, &l->up, &l->down,
+		&l->router, &l->sgate, &l->sup, &l->sdown, &l->srouter
 	};
 
 	for (size_t j = 0; j < sizeof(at) / sizeof(*at); j++)
 		*at[j] = model_weight(m, kind[j], i);
+	if (!l->router)
+		return;
+	l->gate = model_weight(m, PARAM_EXPERT_GATE, i);
+	l->up = model_weight(m, PARAM_EXPERT_UP, i);
+	l->down = model_weight(m, PARAM_EXPERT_DOWN, i);
 }
 
 /* Once, since a search through the table for each layer of each token would take longer than a small model's arithmetic. */
@@ -147,6 +154,9 @@ static void find_dims(struct model *m)
 	d->heads = extent_of(m, PARAM_Q, 0) / c->head_dim;
 	d->kv_heads = extent_of(m, PARAM_K, 0) / c->head_dim;
 	d->intermediate = extent_of(m, PARAM_GATE, 0);
+	d->experts = extent_of(m, PARAM_EXPERT_GATE, 0);
+	d->expert_intermediate = extent_of(m, PARAM_EXPERT_GATE, 1);
+	d->shared_intermediate = extent_of(m, PARAM_SHARED_GATE, 0);
 	for (long i = 0; i < m->table.n; i++)
 		if (m->table.p[i].kind == PARAM_EMBED || m->table.p[i].kind == PARAM_LM_HEAD) {
 			struct box b = param_box(m->table.p + i, l, &m->mesh->at);
@@ -181,11 +191,13 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 	weights_init(m);
 	find_dims(m);
 	find_layers(m);
+	moe_init(m);
 	return 0;
 }
 
 void model_release(struct model *m)
 {
+	moe_release(m);
 	weights_release(m);
 	free(m->layer);
 	if (m->cos)

@@ -6,7 +6,7 @@
  *
  *	h = rmsnorm(x);  q, k, v = h Wq^T + bq, h Wk^T + bk, h Wv^T + bv;  [q, k = rmsnorm per head]
  *	q, k = rope(q), rope(k);  x = x + attention(q, k, v) Wo^T
- *	h = rmsnorm(x);  x = x + (silu(h Wg^T) * (h Wu^T)) Wd^T
+ *	h = rmsnorm(x);  x = x + (silu(h Wg^T) * (h Wu^T)) Wd^T, or experts in its place (kernels/moe.h)
  *
  * then h = rmsnorm(x) and logits = h E^T.  A model is loaded once, then used in one of two ways:
  *
@@ -26,10 +26,12 @@ enum {
 };
 
 struct layer;                   /* inside.h */
+struct moe;                     /* moe.h */
 
 struct dims {                   /* the part of the model that this rank computes: what layers use in place of the config's sizes */
 	long heads, kv_heads;
 	long intermediate;      /* of an MLP without experts */
+	long experts, expert_intermediate, shared_intermediate; /* 0: none */
 	long vocab_first, vocab; /* rows of embedding and head */
 	long layer_first, layers; /* of this stage */
 	bool first, last;       /* stage: embedding; final norm and head */
@@ -43,6 +45,8 @@ struct dims {                   /* the part of the model that this rank computes
 struct weight {
 	void *value;            /* type t, box, in the backend's memory; NULL: not of this rank, or a matrix that only infers */
 	struct matrix matrix;   /* projections and the head; w[out, in]; n = 0: none */
+	struct matrix *expert;  /* of experts, one each of the box; NULL: none */
+	long experts;
 	float *grad;            /* fp32, box: of this rank's rows; NULL where frozen or not training */
 	struct box own;
 	long first, n;
@@ -69,6 +73,7 @@ struct model {
 	struct box *box;        /* table.n: the part of each that this rank computes with; extents 0: of another stage */
 	struct dims here;
 	struct layer *layer;    /* where each layer's lie, by the layer's global number; owned */
+	struct moe *moe;        /* kernels/model/moe.h; NULL where no layer has experts */
 	long positions;         /* that it can run: the config's, or fewer where the caller asked for fewer */
 	float *cos, *sin;       /* [positions, head_dim / 2] in the backend's memory */
 	struct attention_shape attention;       /* of this rank's heads */

@@ -130,7 +130,6 @@ void model_adamw(struct model *m, const struct adamw *h)
 			continue;
 		if (p->kind == PARAM_EMBED && m->table.config.tied && m->mesh->ends.size > 1)
 			comm_broadcast(&m->mesh->ends, w->value, (size_t)box_volume(m->box + i) * dtype_size(m->t), 0);
-		if (w->matrix.n)
-			m->k->matrix_load(&w->matrix, w->value);
+		weight_matrices_load(m, w, w->value);
 	}
 }

@@ -1,4 +1,4 @@
-#include "kernels/model/inside.h"
+#include "kernels/model/moe.h"
 #include "libcommon/xalloc.h"
 
 #include <math.h>
@@ -81,7 +81,7 @@ static size_t carve(struct pass *p, const struct model *m, long rows, bool keep,
 
 size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recompute)
 {
-	return carve(NULL, m, max_rows, keep, recompute, NULL);
+	return carve(NULL, m, max_rows, keep, recompute, NULL) + moe_bytes(m, max_rows);
 }
 
 struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute)
@@ -98,7 +98,7 @@ struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute)
 	p->recompute = recompute;
 	p->acts = xcalloc((size_t)layers, sizeof(*p->acts));
 	p->x = xcalloc((size_t)layers + 1, sizeof(*p->x));
-	p->memory = m->k->alloc(pass_bytes(m, max_rows, keep, recompute), "activations");
+	p->memory = m->k->alloc(carve(NULL, m, max_rows, keep, recompute, NULL), "activations");
 	carve(p, m, max_rows, keep, recompute, p->memory);
 	p->chunk = head_chunk(m, max_rows);
 	p->position = xmalloc(rows * sizeof(int));

@@ -29,6 +29,41 @@ static long chunks_here(const struct param *p, const struct box *b)
 	return b->extent[last] * p->chunks / p->shape[last];
 }
 
+void weight_matrices_init(struct model *m, long i)
+{
+	const struct param *p = m->table.p + i;
+	struct weight *w = m->w + i;
+	const struct box *b = m->box + i;
+	bool train = m->flags & MODEL_TRAIN;
+
+	if (!p->expert) {
+		m->k->matrix_init(&w->matrix, m->t, b->extent[0], b->extent[1], chunks_here(p, b), train);
+		return;
+	}
+	w->experts = b->extent[0];
+	w->expert = xcalloc((size_t)w->experts, sizeof(*w->expert));
+	for (long e = 0; e < w->experts; e++)
+		m->k->matrix_init(w->expert + e, m->t, b->extent[1], b->extent[2], chunks_here(p, b), train);
+}
+
+void weight_matrices_load(const struct model *m, struct weight *w, const void *rows)
+{
+	if (w->matrix.n)
+		m->k->matrix_load(&w->matrix, rows);
+	for (long e = 0; e < w->experts; e++)
+		m->k->matrix_load(w->expert + e,
+				  (const char *)rows + (size_t)(e * w->expert->n * w->expert->k) * dtype_size(m->t));
+}
+
+void weight_matrices_release(const struct model *m, struct weight *w)
+{
+	if (w->matrix.n)
+		m->k->matrix_release(&w->matrix);
+	for (long e = 0; e < w->experts; e++)
+		m->k->matrix_release(w->expert + e);
+	free(w->expert);
+}
+
 static void weight_init(struct model *m, long i)
 {
 	const struct param *p = m->table.p + i;
@@ -43,7 +78,7 @@ static void weight_init(struct model *m, long i)
 	if (!n)
 		return;
 	if (is_matrix(m, p))
-		m->k->matrix_init(&w->matrix, m->t, b->extent[0], b->extent[1], chunks_here(p, b), m->flags & MODEL_TRAIN);
+		weight_matrices_init(m, i);
 	if (is_trained(m, i) && param_stage(p, &m->mesh->layout) == m->mesh->at.pp)
 		return; /* in an arena */
 	if ((m->flags & MODEL_TRAIN) || !is_matrix(m, p) || (p->kind == PARAM_EMBED && m->mesh->at.pp == 0))
@@ -147,8 +182,7 @@ void weights_release(struct model *m)
 			m->k->release(w->value);
 			m->k->release(w->grad);
 		}
-		if (w->matrix.n)
-			m->k->matrix_release(&w->matrix);
+		weight_matrices_release(m, w);
 	}
 	for (int i = 0; i < 2; i++)
 		flat_release(&m->flat[i], m);
@@ -171,8 +205,7 @@ void model_set(struct model *m, long i, const void *values, enum dtype from)
 	if (!loaded)
 		loaded = m->k->alloc(bytes, m->table.p[i].name);
 	m->k->put(loaded, rounded, bytes);
-	if (w->matrix.n)
-		m->k->matrix_load(&w->matrix, loaded);
+	weight_matrices_load(m, w, loaded);
 	if (loaded != w->value)
 		m->k->release(loaded);
 	free(rounded);

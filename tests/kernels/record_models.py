@@ -31,6 +31,12 @@ MODELS = {
     "qwen2_tied": dict(model_type="qwen2", tie_word_embeddings=True, head_dim=None, num_attention_heads=3, num_key_value_heads=1),
     "qwen3": dict(model_type="qwen3", rms_norm_eps=1e-6),
     "qwen3_small": dict(model_type="qwen3", tie_word_embeddings=True),
+    "mixtral": dict(model_type="mixtral", sliding_window=None, num_local_experts=5, num_experts_per_tok=2),
+    "qwen2_moe": dict(model_type="qwen2_moe", head_dim=None, num_attention_heads=3, num_key_value_heads=1, num_experts=7,
+                      num_experts_per_tok=3, moe_intermediate_size=9, shared_expert_intermediate_size=11, norm_topk_prob=False,
+                      num_hidden_layers=3, decoder_sparse_step=1, mlp_only_layers=[1]),
+    "qwen3_moe": dict(model_type="qwen3_moe", num_experts=13, num_experts_per_tok=3, moe_intermediate_size=9,
+                      norm_topk_prob=True, tie_word_embeddings=True),
 }
 SCALE = {"qwen3_small": 1e-2}  # of the embedding: activations so small that a wrong epsilon shows
 
@@ -58,18 +64,37 @@ def weight(name, shape, scale):
     return torch.from_numpy(x.astype(np.float32).reshape(shape))
 
 
+EXPERT = {"mixtral": ("block_sparse_moe.experts.%s.weight", "w1", "w3", "w2")}
+FUSED = ("mlp.experts.%s.weight", "gate_proj", "up_proj", "down_proj")
+
+
+def unfused(model_type, key, value):
+    """What the toolkit stores of a parameter of transformers 5, whose experts are fused: [(name, array)]."""
+    form, gate, up, down = EXPERT.get(model_type, FUSED)
+    if key.endswith("mlp.experts.gate_up_proj"):
+        layer, half = key[:-len("mlp.experts.gate_up_proj")], value.shape[1] // 2
+        return [(layer + form % gate, value[:, :half]), (layer + form % up, value[:, half:])]
+    if key.endswith("mlp.experts.down_proj"):
+        return [(key[:-len("mlp.experts.down_proj")] + form % down, value)]
+    if model_type == "mixtral":
+        key = key.replace("mlp.gate.weight", "block_sparse_moe.gate.weight")
+    return [(key, value)]
+
+
 def token_weight(i):
     return ((i * 7) % 11 - 3) / 16.0
 
 
 def record(name, extra, folder):
     config = {k: v for k, v in {**BASE, **extra}.items() if v is not None or k == "sliding_window"}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager").float()
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager",
+                                             experts_implementation="eager").float()
     model.eval()
     params = dict(model.named_parameters())
     with torch.no_grad():
         for key, p in params.items():
-            p.copy_(weight(key, tuple(p.shape), SCALE.get(name, 0.5)))
+            for ours, part in unfused(config["model_type"], key, p):
+                part.copy_(weight(ours, tuple(part.shape), SCALE.get(name, 0.5)))
     out, loss, i, lps = {}, 0.0, 0, []
     for s, ids in enumerate(SEQUENCES):
         logits = model(torch.tensor([ids])).logits[0]
@@ -82,7 +107,8 @@ def record(name, extra, folder):
     loss.backward()
     out["logprobs"] = torch.cat(lps)
     for key, p in params.items():
-        out["grad." + key] = p.grad.clone()
+        for ours, part in unfused(config["model_type"], key, p.grad):
+            out["grad." + ours] = part.clone()
     matrices = [p for p in params.values() if p.dim() > 1]
     rest = [p for p in params.values() if p.dim() <= 1]
     opt = torch.optim.AdamW([dict(params=matrices, weight_decay=0.1), dict(params=rest, weight_decay=0.0)], lr=1e-2,
@@ -90,7 +116,8 @@ def record(name, extra, folder):
     out["grad_norm"] = torch.nn.utils.clip_grad_norm_(params.values(), 1.0).reshape(1)
     opt.step()
     for key, p in params.items():
-        out["step." + key] = p
+        for ours, part in unfused(config["model_type"], key, p):
+            out["step." + ours] = part
     with open(f"{folder}/{name}.bin", "wb") as f:
         for key, v in out.items():
             v = v.detach().numpy().astype("<f4").ravel()

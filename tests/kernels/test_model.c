@@ -11,7 +11,7 @@
 #include "tests/lib/tap.h"
 
 static const char *const NAMES[] = { "llama", "llama_tied", "llama_bias_llama3", "llama_linear", "llama_yarn", "mistral",
-				     "qwen2_tied", "qwen3", "qwen3_small" };
+				     "qwen2_tied", "qwen3", "qwen3_small", "mixtral", "qwen2_moe", "qwen3_moe" };
 static const int IDS[12] = { 3, 17, 8, 28, 0, 11, 5, 9, 2, 22, 14, 1 };
 static const int TARGET[12] = { 17, 8, 28, 0, 11, 5, -1, 2, 22, 14, 1, -1 };
 static const long CU[3] = { 0, 7, 12 };
@@ -325,14 +325,14 @@ static void control(void)
 	model_release(&m);
 }
 
-static void bf16_training(void)
+static void bf16_training(const char *name)
 {
 	struct model m;
 	struct adamw h = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 0.1f, 0.001f, 1 };
 	float lp[12], dlp[12], before, after;
 	struct pass *p;
 
-	load(&m, "qwen3", DTYPE_BF16, MODEL_TRAIN);
+	load(&m, name, DTYPE_BF16, MODEL_TRAIN);
 	p = pass_new(&m, 12, true, false);
 	loss_gradient(dlp);
 	for (int r = 0; r < 12; r++)
@@ -346,7 +346,7 @@ static void bf16_training(void)
 	pass_forward(p, &BATCH);
 	pass_logprobs(p, lp, NULL, TARGET, 1);
 	after = lp[0] + lp[7];
-	ok(after > before, "bf16: a step along -sum lp raises the log-probabilities (%g to %g)", (double)before, (double)after);
+	ok(after > before, "bf16, %s: a step along -sum lp raises the log-probabilities (%g to %g)", name, (double)before, (double)after);
 	ok(m.w[1].master != m.w[1].value, "bf16: masters are apart");
 	pass_free(p);
 	model_release(&m);
@@ -360,8 +360,12 @@ int main(void)
 		invariance("llama_yarn", t ? DTYPE_BF16 : DTYPE_F32);
 		invariance("qwen3", t ? DTYPE_BF16 : DTYPE_F32);
 		invariance("qwen2_tied", t ? DTYPE_BF16 : DTYPE_F32);
+		invariance("mixtral", t ? DTYPE_BF16 : DTYPE_F32);
+		invariance("qwen2_moe", t ? DTYPE_BF16 : DTYPE_F32);
+		invariance("qwen3_moe", t ? DTYPE_BF16 : DTYPE_F32);
 	}
 	control();
-	bf16_training();
+	bf16_training("qwen3");
+	bf16_training("qwen2_moe");
 	return done();
 }

@@ -38,6 +38,8 @@ static long model_bytes(const struct model *m)
 
 	for (long i = 0; i < m->table.n; i++) {
 		n += m->w[i].matrix.n ? m->w[i].matrix.fwd_bytes : 0;
+		for (long e = 0; e < m->w[i].experts; e++)
+			n += m->w[i].expert[e].fwd_bytes;
 		if (m->w[i].value)
 			n += (size_t)box_volume(m->box + i) * dtype_size(m->t);
 	}

@@ -1,0 +1,34 @@
+#ifndef KERNELS_MODEL_MOE_H
+#define KERNELS_MODEL_MOE_H
+
+/*
+ * The MLP of a layer with experts, as ops (kernels/moe.h).  What layers keep of it for the backward pass lies in struct mlp_acts;
+ * what only lives within one layer is here, once a model, as large as the most rows that have passed.
+ */
+
+#include "kernels/model/inside.h"
+
+struct moe {
+	struct routing routing;
+	long rows;                      /* that there is room for */
+	long *offset;                   /* [experts + 1], host */
+	char *memory;
+	int *from, *place;              /* [slots], slots = rows k */
+	void *xs, *ds;                  /* [slots, H] of type t: rows of x, of dy, by places */
+	float *o;                       /* [slots, H]: outputs of the experts; going back, gradients of xs */
+	float *shared;                  /* [rows, H] of the shared expert */
+	float *dweight;                 /* [slots] */
+	void *dz;                       /* [rows, experts] of type t */
+};
+
+/* m->moe where the model has experts; NULL otherwise. */
+void moe_init(struct model *m);
+void moe_release(struct model *m);
+size_t moe_bytes(const struct model *m, long rows);     /* of memory that `rows` rows need beside their struct mlp_acts */
+
+size_t moe_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory);
+void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows);
+void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,
+		  const void *x, long rows);
+
+#endif
