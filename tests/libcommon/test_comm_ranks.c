@@ -1,5 +1,6 @@
 #include "libcommon/comm.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/wait.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "libcommon/mesh.h"
+#include "libcommon/pool.h"
 #include "libcommon/xalloc.h"
 
 #include "tests/lib/tap.h"
@@ -17,7 +19,7 @@
  */
 static struct comm world;
 
-static int quick;
+static bool quick;     /* without what takes seconds */
 
 #define all_ok(good, ...) do { \
 	int bad_ = all_bad(good); \
@@ -36,26 +38,24 @@ static int all_bad(int good)
 	return bad;
 }
 
-/* A number of (seed, rank, element), of any size and sign. */
+/* A number of (seed, rank, element), of any sign and of sizes from 2^-20 to 2^20, so that the order of a sum shows. */
 static double value(uint64_t seed, int rank, size_t i)
 {
 	uint64_t x = (seed * 1000003 + (uint64_t)rank) * 1000003 + i + 1;
+	double v;
 
-	for (int k = 0; k < 3; k++) {
-		x ^= x >> 30;
-		x *= 0xbf58476d1ce4e5b9u;
-		x ^= x >> 27;
-	}
-	return ldexp((double)(int64_t)x, (int)(x % 40) - 80);
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	x = (x & ~((uint64_t)0x7ff << 52)) | (1003 + (x >> 52) % 40) << 52;
+	memcpy(&v, &x, sizeof(v));
+	return v;
 }
 
 static unsigned char byte(uint64_t seed, int from, int to, size_t i)
 {
-	double v = value(seed + (uint64_t)to * 77, from, i);
-	uint64_t bits;
+	uint64_t x = ((seed * 31 + (uint64_t)from) * 31 + (uint64_t)to) * 0x9e3779b97f4a7c15u + i;
 
-	memcpy(&bits, &v, sizeof(v));
-	return (unsigned char)(bits >> 44);
+	return (unsigned char)((x * 0xbf58476d1ce4e5b9u) >> 50);
 }
 
 static const size_t lengths[] = { 0, 1, 2, 3, 7, 8, 63, 64, 1000, 1023, 1025, 5000, 65537 };
@@ -298,16 +298,54 @@ static void functions(struct comm *c, const int *member, const char *what)
 
 	for (size_t f = 0; f < sizeof(list) / sizeof(*list); f++) {
 		good = 1;
-		for (int i = 0; i < LENGTHS - quick; i++)
+		for (int i = 0; i < LENGTHS - 2 * quick; i++)
 			good &= list[f].fn(c, member, lengths[i]);
 		all_ok(good, "%s: %s", what, list[f].name);
 	}
 	for (int start = 0; start < 2; start++) {
 		good = 1;
-		for (int i = 0; i < LENGTHS - quick; i++)
+		for (int i = 0; i < LENGTHS - 2 * quick; i++)
 			good &= scatter_sum(c, member, lengths[i], start);
 		all_ok(good, "%s: scatter_sum%s", what, start ? ", two in flight" : "");
 	}
+}
+
+/* The check can fail: in another order the sum of three and more differs. */
+static void order_shows(void)
+{
+	int differ = 0;
+
+	for (size_t i = 0; i < 1000; i++) {
+		float a = (float)value(9, 0, i), b = (float)value(9, 1, i), c = (float)value(9, 2, i);
+		float up = (a + b) + c, down = a + (b + c);
+
+		differ += memcmp(&up, &down, sizeof(up)) != 0;
+	}
+	all_ok(differ > 100, "the numbers are such that the order of a sum shows");
+}
+
+/* CPUs are divided: threads that are pinned are alone on their CPU. */
+static void cpus(void)
+{
+	cpu_set_t before, now, *all = xcalloc((size_t)world.size, sizeof(*all));
+	int good = 1, threads, sum = 0, *each = xcalloc((size_t)world.size, sizeof(*each));
+
+	sched_getaffinity(0, sizeof(before), &before);
+	pool_start(0);
+	threads = pool_threads();
+	sched_getaffinity(0, sizeof(now), &now);
+	comm_gather(&world, all, &now, sizeof(now));
+	comm_gather(&world, each, &threads, sizeof(threads));
+	for (int i = 0; i < world.size; i++) {
+		sum += each[i];
+		if (i != world.rank && each[i] > 1 && threads > 1)
+			good &= !CPU_EQUAL(&all[i], &now);
+	}
+	good &= sum == world.size || sum <= CPU_COUNT(&before);
+	all_ok(good, "%d CPUs are divided by the ranks: %d threads", CPU_COUNT(&before), sum);
+	pool_start(1);
+	free(all);
+	free(each);
 }
 
 /* More than a block of a sum, and messages that no buffer holds. */
@@ -341,7 +379,8 @@ static void split(void)
 	all_ok(half.size == n && member[half.rank] == me, "a split by parity");
 	comm_split(&again, &half, half.rank, 0, "one");
 	all_ok(again.size == 1 && again.rank == 0 && !again.ops, "a split of the half into single ranks");
-	functions(&half, member, "half");
+	if (!quick)
+		functions(&half, member, "half");
 	comm_release(&again);
 	comm_release(&half);
 }
@@ -462,6 +501,12 @@ static void one(void)
 	mesh_release(&m);
 }
 
+NORETURN static void never(void)
+{
+	for (;;)
+		pause();
+}
+
 /* For comm.sh: ranks that fail.  Only the last rank does what is asked; the others wait for it. */
 static void misbehave(const char *how)
 {
@@ -483,8 +528,7 @@ static void misbehave(const char *how)
 	if (last && !strcmp(how, "exit"))
 		exit(EX_CANTCREAT);
 	if (last && !strcmp(how, "hang"))
-		for (;;)
-			pause();
+		never();
 	if (!strcmp(how, "hang"))
 		comm_broadcast(&world, buf, sizeof(buf), world.size - 1);
 	if (last && !strcmp(how, "size"))
@@ -512,6 +556,8 @@ int main(int argc, char **argv)
 		member[i] = i;
 	functions(&world, member, "world");
 	split();
+	order_shows();
+	cpus();
 	if (!quick)
 		large();
 	barrier();
