@@ -59,6 +59,7 @@ $(BUILD)/config.$(CUDA).$(MPI).mk: Makefile
 	   $(call probe,X86,auto,test "$$(uname -m)" = x86_64) && \
 	   echo "PACKAGE_CFLAGS := $$(pkg-config --cflags hdf5 libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash | sed 's/-I/-isystem /g')" && \
 	   echo "LIBS_COMMON := $$(pkg-config --libs yaml-0.1 libxxhash) -lpthread -lm -ldl" && \
+	   echo "LIBS_PLUGIN := $$(pkg-config --libs libzstd)" && \
 	   echo "LIBS_FORMATS := $$(pkg-config --libs hdf5 libzstd libpcre2-8 libutf8proc) -lgmp"; } >$@.tmp
 	@mv $@.tmp $@
 	@sed -n 's/^HAVE_/configured: HAVE_/p' $@ >&2
@@ -72,7 +73,7 @@ else
 CPU    := $(filter-out %_no_x86.c,$(CPU))
 endif
 COMMON := $(call obj,$(filter-out libcommon/comm_mpi.c,$(wildcard libcommon/*.c)))
-FORMAT := $(call obj,$(wildcard formats/*.c formats/*/*.c))
+FORMAT := $(call obj,$(filter-out formats/plugin/%,$(wildcard formats/*.c formats/*/*.c)))
 KERNEL := $(call obj,$(wildcard kernels/*.c kernels/model/*.c) $(CPU))
 TOOLS  := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 BINS   := $(TOOLS:%=$(BIN)/%)
@@ -110,6 +111,14 @@ $(TEST_MPI_SO): $(MPI_SO)
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
+# HDF5's filter for compressed checkpoints, for h5dump and h5py; whoever loads it has HDF5 already.
+PLUGIN := lib/cairn/hdf5/libcairn_zstd.so
+$(BUILD)/$(PLUGIN): $(BUILD)/formats/plugin/libcairn_zstd.c.o $(BUILD)/formats/hdf5_zstd.c.o
+	@mkdir -p $(@D)
+	$(say) LINK $@
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $^ $(LIBS_PLUGIN) -o $@
+$(BUILD)/formats/plugin/libcairn_zstd.c.o $(BUILD)/formats/hdf5_zstd.c.o: FEATURES = -fPIC
+
 # Programs that tests use, linked as the tools are.
 AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split)
 $(AIDS): %: %.c.o $(SHARED) $(F) $(K) $(C)
@@ -143,15 +152,15 @@ $(BUILD)/flags.stamp: force
 	@echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' | cmp -s - $@ || echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' >$@
 # Only --version speaks of them.
 $(BUILD)/libcommon/opt_util.c.o: FEATURES = -DCAIRN_FEATURES='"cuda $(HAVE_CUDA), mpi $(HAVE_MPI)"'
--include $(wildcard $(BUILD)/libcommon/*.d $(BUILD)/formats/*.d $(BUILD)/kernels/*.d $(BUILD)/kernels/*/*.d $(BUILD)/tools/*.d $(BUILD)/tools/*/*.d $(BUILD)/tests/*/*.d)
+-include $(wildcard $(BUILD)/libcommon/*.d $(BUILD)/formats/*.d $(BUILD)/formats/*/*.d $(BUILD)/kernels/*.d $(BUILD)/kernels/*/*.d $(BUILD)/tools/*.d $(BUILD)/tools/*/*.d $(BUILD)/tests/*/*.d)
 
 # -- the verbs --------------------------------------------------------------------------------------
-tools: $(BINS) $(MPI_SO)                  ## build every program into bin/ (the default)
+tools: $(BINS) $(MPI_SO) $(BUILD)/$(PLUGIN)    ## build every program into bin/ (the default)
 setup:                          ## install the Debian packages that building and testing need
 	@sh tests/lib/setup.sh
 check: setup                    ## run every test that this machine can run (no GPU needed)
 	@$(MAKE) --no-print-directory check-built
-check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO)
+check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO) $(BUILD)/$(PLUGIN)
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/% tests/rows/%,$(wildcard tests/*/*.sh))
 tests-built: $(TESTS) $(AIDS)
 unit: $(TESTS)                  ## only the C tests
@@ -196,7 +205,7 @@ fuzz-build:
 fuzz:                           ## a minute of libFuzzer for every parser
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) FUZZ_SECONDS=60 TEST_TIMEOUT=3000 sh tests/lib/run.sh tests/ci/fuzz.sh
 
-install: $(BINS) $(MPI_SO)                ## programs, manual pages and pipelines below PREFIX
+install: $(BINS) $(MPI_SO) $(BUILD)/$(PLUGIN)  ## programs, manual pages, pipelines and the plugin below PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/cairn $(DESTDIR)$(PREFIX)/share/man/man1 \
 		$(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/cairn/pipelines/recipes
 	install -m 755 $(BIN)/cairn $(DESTDIR)$(PREFIX)/bin
@@ -206,6 +215,9 @@ install: $(BINS) $(MPI_SO)                ## programs, manual pages and pipeline
 	install -m 755 $(wildcard pipelines/*.sh) $(DESTDIR)$(PREFIX)/share/cairn/pipelines
 	install -m 644 $(wildcard pipelines/*.mk) $(DESTDIR)$(PREFIX)/share/cairn/pipelines
 	install -m 644 $(wildcard pipelines/recipes/*) $(DESTDIR)$(PREFIX)/share/cairn/pipelines/recipes
+	install -d $(DESTDIR)$(PREFIX)/$(dir $(PLUGIN))
+	install -m 644 $(BUILD)/$(PLUGIN) $(DESTDIR)$(PREFIX)/$(PLUGIN)
+	@echo 'For h5dump and h5py to read compressed checkpoints: export HDF5_PLUGIN_PATH=$(PREFIX)/lib/cairn/hdf5'
 clean:                          ## forget everything built
 	rm -rf $(BUILD) $(BIN)
 help:                           ## this list

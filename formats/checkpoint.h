@@ -133,6 +133,7 @@ struct checkpoint {
 	struct layout layout;
 	struct digest weights_digest, optimizer_digest;
 	bool has_optimizer, has_tokenizer;
+	int compress;                   /* level of zstd that it was written with; 0: none */
 	struct digest tokenizer_digest;
 	/* owned; weights in the manifest's order, then the optimizer slots */
 	struct checkpoint_tensor *tensor;

@@ -21,18 +21,32 @@ static int hash_parts(struct checkpoint_writer *w, const struct shard *s, const 
 	for (long i = 0; i < s->boxes && !rc; i++) {
 		const struct hdf5_box *b = &w->table.box[s->box[i]];
 
-		for (long k = 0; k < table_blocks(b->bytes) && !rc; k++) {
-			uint64_t at = (uint64_t)k * CHECKPOINT_BLOCK, n = b->bytes - at;
+		struct grid g = table_grid(&w->table, b);
 
-			if (w->state[b->block + (uint64_t)k] == BLOCK_HASHED)
+		for (long k = 0; k < g.blocks && !rc; k++) {
+			uint64_t block = b->block + (uint64_t)k;
+			struct hdf5_chunk *c = &w->table.chunk[block];
+
+			if (w->state[block] == BLOCK_HASHED)
 				continue;
-			n = n < CHECKPOINT_BLOCK ? n : CHECKPOINT_BLOCK;
-			rc = file_pread(s->fd, path, buf, n, b->offset + at, e);
-			w->table.block[b->block + (uint64_t)k] = hash64(buf, n);
+			rc = file_pread(s->fd, path, buf, c->bytes, c->offset, e);
+			w->table.block[block] = c->hash = hash64(buf, c->bytes);
 		}
 	}
 	free(buf);
 	return rc;
+}
+
+static void check_put(const struct checkpoint_writer *w)
+{
+	for (long i = 0; i < w->table.boxes; i++) {
+		const struct hdf5_box *b = &w->table.box[i];
+
+		if (writer_owns(w, &w->table.shard[b->file]) &&
+		    (uint64_t)w->put[i] * dtype_size((enum dtype)b->dtype) != b->bytes)
+			bug("%s: a box of tensor %u (%s) was not put whole", w->dir, b->tensor,
+			    slot_name((enum slot)b->slot));
+	}
 }
 
 /* Everything was put; checksums are complete; the shard is on the disk. */
@@ -41,13 +55,6 @@ static int finish_shard(struct checkpoint_writer *w, struct shard *s, struct err
 	char *path = path_join(w->dir, s->name);
 	int rc = 0;
 
-	for (long i = 0; i < s->boxes; i++) {
-		const struct hdf5_box *b = &w->table.box[s->box[i]];
-
-		if ((uint64_t)w->put[s->box[i]] * dtype_size((enum dtype)b->dtype) != b->bytes)
-			bug("%s: a box of tensor %u (%s) was not put whole", path, b->tensor,
-			    slot_name((enum slot)b->slot));
-	}
 	if (hash_parts(w, s, path, e) || table_frame(&s->frame, &w->table, s, path, e))
 		rc = -1;
 	io_point("fsync");
@@ -80,7 +87,8 @@ static void share_shard(struct checkpoint_writer *w, int number)
 	for (long i = 0; i < s->boxes; i++) {
 		const struct hdf5_box *b = &t->box[s->box[i]];
 
-		bytes += sizeof(b->offset) + (size_t)table_blocks(b->bytes) * sizeof(*t->block);
+		bytes += sizeof(b->offset) + (size_t)table_grid(t, b).blocks *
+						     (sizeof(*t->block) + sizeof(*t->chunk));
 	}
 	at = message = xmalloc(bytes);
 	if (!tell)
@@ -89,12 +97,13 @@ static void share_shard(struct checkpoint_writer *w, int number)
 	carry(&at, &s->frame, sizeof(s->frame), tell);
 	for (long i = 0; i < t->boxes; i++) {
 		struct hdf5_box *b = &t->box[i];
-		size_t sums = (size_t)table_blocks(b->bytes) * sizeof(*t->block);
+		size_t blocks = (size_t)table_grid(t, b).blocks;
 
 		if (b->file != (uint32_t)number)
 			continue;
 		carry(&at, &b->offset, sizeof(b->offset), tell);
-		carry(&at, t->block + b->block, sums, tell);
+		carry(&at, t->block + b->block, blocks * sizeof(*t->block), tell);
+		carry(&at, t->chunk + b->block, blocks * sizeof(*t->chunk), tell);
 	}
 	if (tell)
 		comm_broadcast(w->comm, message, bytes, owner);
@@ -178,6 +187,8 @@ int writer_write_index(struct manifest_file *m, struct checkpoint_writer *w, str
 		rc = hdf5_put_boxes(&f, "boxes", t->box, t->boxes, e);
 	if (!rc)
 		rc = hdf5_put(&f, "blocks", DTYPE_U64, &t->blocks, 1, t->block, e);
+	if (!rc && t->compress)
+		rc = hdf5_put(&f, "chunks", DTYPE_U64, (long[]){ t->blocks, 3 }, 2, t->chunk, e);
 	for (long k = 0; k < w->n && !rc; k++)
 		rc = put_whole(&f, w, k, e);
 	if (!rc)
@@ -305,11 +316,16 @@ static bool has_config(const struct checkpoint_writer *w)
 static int commit(struct checkpoint_writer *w, struct err *e)
 {
 	char id[17];
-	int rc;
+	int rc = 0;
 
 	if (!writer_rank(w) && !has_config(w))
 		bug("%s: hf/config.json was not put", w->dir);
-	rc = table_index_shards(&w->table, w->dir, e);
+	check_put(w);
+	for (int i = 0; i < w->table.shards && !rc && w->table.compress; i++)
+		if (writer_owns(w, &w->table.shard[i]))
+			rc = writer_pack_shard(w, i, e);
+	if (!rc)
+		rc = table_index_shards(&w->table, w->dir, e);
 	for (int i = 0; i < w->table.shards && !rc; i++)
 		if (writer_owns(w, &w->table.shard[i]))
 			rc = finish_shard(w, &w->table.shard[i], e);

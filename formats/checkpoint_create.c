@@ -79,7 +79,7 @@ static void make_shards(struct checkpoint_table *t, int weights, int optim)
 	for (int i = 0; i < t->shards; i++) {
 		struct shard *s = &t->shard[i];
 
-		s->fd = -1;
+		s->fd = s->spill = -1;
 		s->optimizer = i >= weights;
 		s->number = s->optimizer ? i - weights : i;
 		s->bytes = SHARD_ELSEWHERE;
@@ -154,9 +154,14 @@ static int take_pieces(struct checkpoint_writer *w, const struct checkpoint_piec
 	free(next);
 	for (long i = 0; i < t->boxes; i++) {
 		t->box[i].block = (uint64_t)t->blocks;
-		t->blocks += table_blocks(t->box[i].bytes);
+		t->blocks += table_grid(t, &t->box[i]).blocks;
 	}
 	t->block = xcalloc((size_t)t->blocks + 1, sizeof(*t->block));
+	t->chunk = xcalloc((size_t)t->blocks + 1, sizeof(*t->chunk));
+	if (t->compress) {
+		w->raw = xcalloc((size_t)t->boxes + 1, sizeof(*w->raw));
+		w->filled = xcalloc((size_t)t->blocks + 1, sizeof(*w->filled));
+	}
 	w->state = xcalloc((size_t)t->blocks + 1, 1);
 	w->put = xcalloc((size_t)t->boxes + 1, sizeof(long));
 	if (table_check_tiling(t, w->tensor, w->n, dir, e)) {
@@ -263,7 +268,7 @@ static int begin_manifest(struct json_out *o, const struct checkpoint_meta *m, s
 {
 	struct layout one = { 0 };
 
-	manifest_begin(o, "model");
+	manifest_begin(o, "model", m->compress ? "zstd" : NULL);
 	json_add_str(o, "head", m->head);
 	json_add_str(o, "optimizer", m->optimizer);
 	json_add_str(o, "precision", m->precision);
@@ -288,7 +293,14 @@ static int begin_manifest(struct json_out *o, const struct checkpoint_meta *m, s
 	history_put(o, &m->history);
 	/* What this version does not do; a reader refuses another value than null. */
 	json_add_str(o, "base", NULL);
-	json_add_str(o, "compression", NULL);
+	if (m->compress) {
+		json_key(o, "compression");
+		json_begin(o, '{');
+		json_add_str(o, "filter", "zstd");
+		json_add_int(o, "level", m->compress);
+		json_end(o);
+	} else
+		json_add_str(o, "compression", NULL);
 	json_add_str(o, "scattered", NULL);
 	return 0;
 }
@@ -323,10 +335,9 @@ int checkpoint_create(struct checkpoint_writer **out, const char *dir,
 
 	*out = NULL;
 	w->comm = comm;
-	if (m->compress) {
-		free(w);
-		return err_set(e, EX_UNAVAILABLE, "%s: compression is not built", dir);
-	}
+	if (m->compress < 0 || m->compress > 19)
+		bug("level %d of compression", m->compress);
+	w->table.compress = m->compress;
 	w->out.lock = -1;
 	if (take_tensors(w, tensors, n, dir, e) || begin_manifest(&w->manifest, m, e) ||
 	    (piece ? take_pieces(w, piece, pieces, dir, e) : take_whole(w, dir, e)) ||
@@ -335,7 +346,7 @@ int checkpoint_create(struct checkpoint_writer **out, const char *dir,
 	rc = recipe ? checkpoint_put_file(w, "recipe.yaml", recipe, strlen(recipe), e) : 0;
 	for (int i = 0; i < w->table.shards && !rc; i++)
 		if (writer_owns(w, &w->table.shard[i]))
-			rc = make_shard(w, i, e);
+			rc = m->compress ? writer_open_spill(w, i, e) : make_shard(w, i, e);
 	if (writer_agree(w, rc, e))
 		goto bad;
 	*out = w;
@@ -364,6 +375,8 @@ void writer_free(struct checkpoint_writer *w)
 	free(w->place);
 	free(w->given);
 	free(w->state);
+	free(w->raw);
+	free(w->filled);
 	free(w->put);
 	free(w->sum);
 	free(w->side);

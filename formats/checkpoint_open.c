@@ -67,12 +67,32 @@ static int read_counters(struct checkpoint *c, struct err *e)
 	return 0;
 }
 
+static int read_compression(struct checkpoint *c, struct err *e)
+{
+	const struct json *o = member(c, "compression");
+	const char *filter;
+	long level;
+
+	if (!o || json_is(o, JSON_NULL))
+		return 0;
+	if (json_str(&c->manifest, json_get(o, "filter"), "compression.filter", &filter, e) ||
+	    json_int(&c->manifest, json_get(o, "level"), "compression.level", &level, e))
+		return -1;
+	if (strcmp(filter, "zstd"))
+		return err_set(e, EX_UNAVAILABLE, "%s: compression.filter: %.40s is not known to this version",
+			       c->manifest.file, filter);
+	if (level < 1 || level > 19)
+		return err_set(e, EX_DATAERR, "%s: compression.level: found %ld, wanted 1 to 19",
+			       c->manifest.file, level);
+	c->compress = c->table->compress = (int)level;
+	return 0;
+}
+
 static int read_summary(struct checkpoint *c, struct err *e)
 {
 	const char *id;
 
-	if (not_built(c, "base", e) || not_built(c, "compression", e) ||
-	    not_built(c, "scattered", e))
+	if (not_built(c, "base", e) || read_compression(c, e) || not_built(c, "scattered", e))
 		return -1;
 	if (json_str(&c->manifest, member(c, "id"), "id", &id, e) ||
 	    text_or_null(&c->head, c, "head", e) ||
@@ -124,7 +144,7 @@ static int read_files(struct checkpoint *c, struct err *e)
 		struct shard *s = &t->shard[t->shards];
 		struct manifest_file f;
 
-		s->fd = -1;
+		s->fd = s->spill = -1;
 		if (manifest_get_file(&f, &c->manifest, &shards->item[t->shards], e))
 			return -1;
 		if (strlen(f.name) >= sizeof(s->name) || strchr(f.name, '/'))
@@ -288,7 +308,7 @@ static int check_boxes(struct checkpoint *c, const char *file, struct err *e)
 		     i++) {
 			if (check_box(c, k, i, block, file, e))
 				return -1;
-			block += (uint64_t)table_blocks(t->box[i].bytes);
+			block += (uint64_t)table_grid(t, &t->box[i]).blocks;
 		}
 	}
 	t->first[c->n] = i;
@@ -297,6 +317,47 @@ static int check_boxes(struct checkpoint *c, const char *file, struct err *e)
 			e, EX_DATAERR,
 			"%s: box %ld of %ld is of no tensor in its order, or %llu blocks are not %ld",
 			file, i, t->boxes, (unsigned long long)block, t->blocks);
+	return 0;
+}
+
+/* Box i is stored in chunks: none is larger than its raw bytes; the others are checked by place. */
+static int check_chunks(const struct checkpoint *c, long i, const char *file, struct err *e)
+{
+	const struct checkpoint_table *t = c->table;
+	const struct hdf5_box *b = &t->box[i];
+	struct grid g = table_grid(t, b);
+	uint64_t most = (uint64_t)g.per * dtype_size((enum dtype)b->dtype);
+
+	if (!g.chunked)
+		return 0;
+	for (long k = 0; k < g.blocks; k++) {
+		const struct hdf5_chunk *x = &t->chunk[b->block + (uint64_t)k];
+
+		if (!x->bytes || x->bytes > most)
+			return err_set(e, EX_DATAERR,
+				       "%s: box %ld: a chunk of %llu bytes, wanted 1 to %llu", file,
+				       i, (unsigned long long)x->bytes, (unsigned long long)most);
+	}
+	return 0;
+}
+
+/* Where each block is stored: in a table of its own where there are chunks, else by the boxes. */
+static int read_chunks(struct checkpoint *c, struct hdf5_file *f, struct err *e)
+{
+	struct checkpoint_table *t = c->table;
+	long shape[2] = { 0 };
+	void *chunks;
+
+	if (!t->compress) {
+		t->chunk = xcalloc((size_t)t->blocks + 1, sizeof(*t->chunk));
+		return 0;
+	}
+	if (hdf5_get(&chunks, shape, f, "chunks", DTYPE_U64, 2, TABLE_MOST, e))
+		return -1;
+	t->chunk = chunks;
+	if (shape[0] != t->blocks || shape[1] != 3)
+		return err_set(e, EX_DATAERR, "%s: chunks: %ld by %ld numbers, wanted %ld by 3",
+			       f->path, shape[0], shape[1], t->blocks);
 	return 0;
 }
 
@@ -320,10 +381,16 @@ static int read_index(struct checkpoint *c, struct err *e)
 				      e)
 		     ? -1
 		     : 0;
-	hdf5_abandon(&f);
 	t->block = blocks;
 	if (!rc)
-		rc = check_boxes(c, path, e) || table_check_tiling(t, c->tensor, c->n, path, e) ||
+		rc = read_chunks(c, &f, e);
+	hdf5_abandon(&f);
+	if (!rc)
+		rc = check_boxes(c, path, e);
+	for (long i = 0; i < t->boxes && !rc; i++)
+		rc = check_chunks(c, i, path, e);
+	if (!rc)
+		rc = table_check_tiling(t, c->tensor, c->n, path, e) ||
 		     table_index_shards(t, c->dir, e) ? -1 : 0;
 	free(path);
 	return rc;

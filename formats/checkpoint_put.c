@@ -1,5 +1,6 @@
 #include "formats/checkpoint.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,12 @@ struct put_job {
 	const struct checkpoint_tensor *t;
 	struct hdf5_box *entry;
 	const struct shard *shard;
+	struct grid grid;
+	uint64_t base;                  /* of the piece in the file that shard->fd is now */
 	const char *path;
 	struct box piece, data_box, part;
 	const char *data;
 	size_t elem;
-	long volume;                    /* of the piece */
 	long first;                     /* block of the first element of the part */
 	bool rows;                      /* piece and data differ in the first dimension only */
 	long shift;                     /* then: index in the data minus index in the piece */
@@ -63,37 +65,87 @@ static void sum_run(void *arg, long offset, long flat, long n)
 						    (int)r->elem, (uint64_t)flat, r->name_hash));
 }
 
+/* A chunk goes, packed, behind those that came before; in which order does not matter. */
+static int spill(struct shard *s, const char *path, struct hdf5_chunk *c, const struct grid *g,
+		 const void *bytes, long n, size_t elem, int level, struct err *e)
+{
+	struct chunk_codec *codec = chunk_codec_take();
+	int rc;
+
+	c->bytes = chunk_pack(codec, bytes, n, g->per, elem, level);
+	c->hash = hash64(codec->stored, c->bytes);
+	c->offset = __atomic_fetch_add(&s->spilled, c->bytes, __ATOMIC_RELAXED);
+	rc = file_pwrite(s->spill, path, codec->stored, c->bytes, c->offset, e);
+	chunk_codec_give(codec);
+	return rc;
+}
+
+static int store(struct checkpoint_writer *w, long box, long i, const void *bytes,
+		 const uint64_t *hash, struct err *e)
+{
+	const struct hdf5_box *b = &w->table.box[box];
+	struct shard *s = &w->table.shard[b->file];
+	struct grid g = table_grid(&w->table, b);
+	size_t elem = dtype_size((enum dtype)b->dtype);
+	uint64_t block = b->block + (uint64_t)i;
+	long first, n = grid_range(&first, &g, i);
+	char *path = path_join(w->dir, s->name);
+	int rc;
+
+	w->table.block[block] = hash ? *hash : hash64(bytes, (size_t)n * elem);
+	w->state[block] = BLOCK_HASHED;
+	rc = g.chunked ? spill(s, path, &w->table.chunk[block], &g, bytes, n, elem,
+			       w->table.compress, e)
+		       : file_pwrite(s->fd, path, bytes, (size_t)n * elem,
+				     (w->raw ? w->raw[box] : b->offset) + (uint64_t)first * elem, e);
+	free(path);
+	return rc;
+}
+
 int writer_store(struct digest *sum, struct checkpoint_writer *w, long tensor, long box, long block,
 		 const void *bytes, const uint64_t *hash, struct err *e)
 {
 	const struct checkpoint_tensor *t = &w->tensor[tensor];
 	const struct hdf5_box *b = &w->table.box[box];
-	const struct shard *s = &w->table.shard[b->file];
-	uint64_t at = (uint64_t)block * CHECKPOINT_BLOCK, n = b->bytes - at;
 	struct sum_runs r = { bytes, dtype_size(t->dtype), hash64(t->name, strlen(t->name)), { 0, 0 } };
 	struct box sub[2 * TENSOR_RANK], piece = table_box(b, t->rank);
-	char *path = path_join(w->dir, s->name);
-	int subs, rc;
+	struct grid g = table_grid(&w->table, b);
+	long first, n = grid_range(&first, &g, block);
+	int subs = table_range(sub, &piece, first, n);
 
-	n = n < CHECKPOINT_BLOCK ? n : CHECKPOINT_BLOCK;
-	subs = table_range(sub, &piece, (long)(at / r.elem), (long)(n / r.elem));
 	for (int k = 0; k < subs; k++) {
 		box_runs(&sub[k], &sub[k], t->shape, sum_run, &r);
 		r.bytes += (size_t)box_volume(&sub[k]) * r.elem;
 	}
 	*sum = digest_add(*sum, r.sum);
-	w->table.block[b->block + (uint64_t)block] = hash ? *hash : hash64(bytes, n);
-	w->state[b->block + (uint64_t)block] = BLOCK_HASHED;
-	rc = file_pwrite(s->fd, path, bytes, n, b->offset + at, e);
-	free(path);
-	return rc;
+	return store(w, box, block, bytes, hash, e);
+}
+
+/*
+ * Some elements of a block were written to where they wait; of a chunk perhaps the last, and then
+ * it goes on as one that came whole.
+ */
+static int store_parts(const struct put_job *j, long i, long e0, long n, long covered, int thread,
+		       struct err *e)
+{
+	uint64_t block = j->entry->block + (uint64_t)i, at = j->base + (uint64_t)e0 * j->elem;
+	size_t size = (size_t)n * j->elem;
+
+	j->w->state[block] = BLOCK_IN_PARTS;
+	if (!j->grid.chunked || (j->w->filled[block] += covered) < n)
+		return 0;
+	if (file_pread(j->shard->fd, j->path, j->scratch[thread], size, at, e))
+		return -1;
+	/* Gives the room back where the file system can. */
+	(void)!fallocate(j->shard->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
+			 (off_t)size);
+	return store(j->w, j->entry - j->w->table.box, i, j->scratch[thread], NULL, e);
 }
 
 static void put_block(void *arg, long i, int thread)
 {
 	struct put_job *j = arg;
-	long per = (long)(CHECKPOINT_BLOCK / j->elem), block = j->first + i, e0 = block * per;
-	long n = j->volume - e0 < per ? j->volume - e0 : per, covered = 0, at = 0;
+	long block = j->first + i, e0, n = grid_range(&e0, &j->grid, block), covered = 0, at = 0;
 	struct box sub[2 * TENSOR_RANK], in;
 	int subs = table_range(sub, &j->piece, e0, n);
 	struct put_run r = { .j = j };
@@ -114,7 +166,7 @@ static void put_block(void *arg, long i, int thread)
 				box_copy(j->scratch[thread] + (size_t)at * j->elem, &sub[k],
 					 j->data, &j->data_box, &in, j->elem);
 			r.at = bytes + (size_t)at * j->elem;
-			r.offset = j->entry->offset + (uint64_t)(e0 + at) * j->elem;
+			r.offset = j->base + (uint64_t)(e0 + at) * j->elem;
 			if (!whole)
 				box_runs(&in, &sub[k], j->t->shape, put_run, &r);
 		}
@@ -123,8 +175,8 @@ static void put_block(void *arg, long i, int thread)
 	if (whole)
 		r.rc = writer_store(&r.sum, j->w, j->t - j->w->tensor, j->entry - j->w->table.box, block,
 				    bytes, NULL, &r.e);
-	else
-		j->w->state[j->entry->block + (uint64_t)block] = BLOCK_IN_PARTS;
+	else if (!r.rc)
+		r.rc = store_parts(j, block, e0, n, covered, thread, &r.e);
 	pthread_mutex_lock(&j->lock);
 	j->sum = digest_add(j->sum, r.sum);
 	if (r.rc && !j->rc) {
@@ -154,19 +206,17 @@ static long index_in(const struct box *b, const long *at)
 
 static int put_piece(struct put_job *j, long box)
 {
-	long per = (long)(CHECKPOINT_BLOCK / j->elem), last[TENSOR_RANK],
-	     part = box_volume(&j->part), origin[TENSOR_RANK];
+	long last[TENSOR_RANK], part = box_volume(&j->part), origin[TENSOR_RANK];
 
-	j->volume = box_volume(&j->piece);
 	j->rows = same_rows(&j->piece, &j->data_box);
 	for (int i = 0; i < j->part.rank; i++) {
 		last[i] = j->part.start[i] + j->part.extent[i] - 1;
 		origin[i] = j->part.start[i];
 	}
 	j->shift = index_in(&j->data_box, origin) - index_in(&j->piece, origin);
-	j->first = index_in(&j->piece, origin) / per;
-	pool_run(put_block, j, index_in(&j->piece, last) / per + 1 - j->first);
-	if ((j->w->put[box] += part) > j->volume)
+	j->first = grid_block(&j->grid, index_in(&j->piece, origin));
+	pool_run(put_block, j, grid_block(&j->grid, index_in(&j->piece, last)) + 1 - j->first);
+	if ((j->w->put[box] += part) > box_volume(&j->piece))
 		bug("%s: elements put twice", j->t->name);
 	return j->rc;
 }
@@ -197,6 +247,8 @@ int checkpoint_put(struct checkpoint_writer *w, long tensor, const struct box *b
 		j.entry = &w->table.box[i];
 		j.shard = &w->table.shard[j.entry->file];
 		j.piece = table_box(j.entry, t->rank);
+		j.grid = table_grid(&w->table, j.entry);
+		j.base = w->raw ? w->raw[i] : j.entry->offset;
 		if (!writer_owns(w, j.shard) || !box_intersect(&j.part, &j.piece, &j.data_box))
 			continue;
 		j.path = path = path_join(w->dir, j.shard->name);

@@ -18,10 +18,10 @@ struct read_job {
 	const struct checkpoint *c;
 	const struct checkpoint_tensor *t;
 	const struct hdf5_box *entry;
+	struct grid grid;
 	struct box stored, wanted, part;
 	char *out;                      /* holds `wanted`; NULL: verify only */
 	size_t elem;
-	long volume;                    /* of the stored box */
 	long first;
 	bool rows;                      /* stored and wanted differ in the first dimension only */
 	/* then: index in the output minus index in the stored box */
@@ -87,27 +87,56 @@ int table_open_shard(struct checkpoint *c, long tensor, long box, struct err *e)
 	return rc;
 }
 
+/* The stored bytes of a block have the checksum that they should. */
+static int fetch_stored(void *out, const struct shard *s, const char *path,
+			const struct hdf5_chunk *c, struct err *e)
+{
+	uint64_t have;
+
+	if (file_pread(s->fd, path, out, c->bytes, c->offset, e))
+		return -1;
+	have = hash64(out, c->bytes);
+	if (have == c->hash)
+		return 0;
+	return err_set(
+		e, EX_DATAERR,
+		"%s: the %llu bytes at %llu have checksum %016llx, wanted %016llx: damaged", path,
+		(unsigned long long)c->bytes, (unsigned long long)c->offset,
+		(unsigned long long)have, (unsigned long long)c->hash);
+}
+
+/* And what a chunk unpacks to is right too. */
+static int fetch_chunk(void *out, const struct shard *s, const char *path,
+		       const struct hdf5_chunk *c, long n, long full, size_t elem, uint64_t hash,
+		       struct err *e)
+{
+	struct chunk_codec *codec = chunk_codec_take();
+	int rc = fetch_stored(chunk_room(codec), s, path, c, e);
+
+	if (!rc && (chunk_unpack(out, codec, c->bytes, n, full, elem) ||
+		    hash64(out, (size_t)n * elem) != hash))
+		rc = err_set(e, EX_DATAERR,
+			     "%s: the chunk at %llu does not unpack to its %zu bytes: damaged", path,
+			     (unsigned long long)c->offset, (size_t)n * elem);
+	chunk_codec_give(codec);
+	return rc;
+}
+
 int table_fetch(void *out, const struct checkpoint *c, long tensor, long box, long block, struct err *e)
 {
 	const struct checkpoint_tensor *t = &c->tensor[tensor];
 	const struct hdf5_box *b = &c->table->box[box];
 	const struct shard *s = &c->table->shard[b->file];
-	uint64_t at = (uint64_t)block * CHECKPOINT_BLOCK, n = b->bytes - at,
-		 want = c->table->block[b->block + (uint64_t)block], have;
+	struct grid g = table_grid(c->table, b);
+	uint64_t i = b->block + (uint64_t)block;
+	long first, n = grid_range(&first, &g, block);
 	char *path = path_join(c->dir, s->name);
-	int rc;
+	int rc = g.chunked ? fetch_chunk(out, s, path, &c->table->chunk[i], n, g.per,
+					 dtype_size(t->dtype), c->table->block[i], e)
+			   : fetch_stored(out, s, path, &c->table->chunk[i], e);
 
-	n = n < CHECKPOINT_BLOCK ? n : CHECKPOINT_BLOCK;
-	rc = file_pread(s->fd, path, out, n, b->offset + at, e);
 	if (rc)
 		err_prefix(e, "%s (%s)", t->name, slot_name(t->slot));
-	else if ((have = hash64(out, n)) != want)
-		rc = err_set(
-			e, EX_DATAERR,
-			"%s: %s (%s): the %llu bytes at %llu have checksum %016llx, wanted %016llx: damaged",
-			path, t->name, slot_name(t->slot), (unsigned long long)n,
-			(unsigned long long)(b->offset + at), (unsigned long long)have,
-			(unsigned long long)want);
 	free(path);
 	return rc;
 }
@@ -130,8 +159,7 @@ static void sum_run(void *arg, long offset, long flat, long n)
 static void read_block(void *arg, long i, int thread)
 {
 	struct read_job *j = arg;
-	long per = (long)(CHECKPOINT_BLOCK / j->elem), block = j->first + i, e0 = block * per;
-	long n = j->volume - e0 < per ? j->volume - e0 : per, covered = 0, at = 0;
+	long block = j->first + i, e0, n = grid_range(&e0, &j->grid, block), covered = 0, at = 0;
 	struct box sub[2 * TENSOR_RANK], in;
 	int subs = table_range(sub, &j->stored, e0, n);
 	struct sum_run r = { .j = j };
@@ -180,9 +208,9 @@ static long index_in(const struct box *b, const long *at)
 
 static void read_box(struct read_job *j)
 {
-	long per = (long)(CHECKPOINT_BLOCK / j->elem), last[TENSOR_RANK], origin[TENSOR_RANK];
+	long last[TENSOR_RANK], origin[TENSOR_RANK];
 
-	j->volume = box_volume(&j->stored);
+	j->grid = table_grid(j->c->table, j->entry);
 	j->rows = true;
 	for (int i = 0; i < j->part.rank; i++) {
 		last[i] = j->part.start[i] + j->part.extent[i] - 1;
@@ -192,8 +220,9 @@ static void read_box(struct read_job *j)
 			j->rows = false;
 	}
 	j->shift = index_in(&j->wanted, origin) - index_in(&j->stored, origin);
-	j->first = index_in(&j->stored, origin) / per;
-	pool_run(read_block, j, index_in(&j->stored, last) / per + 1 - j->first);
+	j->first = grid_block(&j->grid, index_in(&j->stored, origin));
+	pool_run(read_block, j,
+		 grid_block(&j->grid, index_in(&j->stored, last)) + 1 - j->first);
 }
 
 /* out NULL: verify, and add the digest up into *sum. */

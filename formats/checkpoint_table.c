@@ -24,11 +24,15 @@ void table_release(struct checkpoint_table *t)
 	for (int i = 0; i < t->shards; i++) {
 		if (t->shard[i].fd >= 0)
 			close(t->shard[i].fd);
+		if (t->shard[i].spill >= 0)
+			close(t->shard[i].spill);
 		free(t->shard[i].box);
+		free(t->shard[i].place);
 	}
 	free(t->shard);
 	free(t->box);
 	free(t->block);
+	free(t->chunk);
 	free(t->first);
 	free(t->parameter);
 	free(t->sorted);
@@ -137,48 +141,83 @@ struct box table_box(const struct hdf5_box *b, int rank)
 	return x;
 }
 
-long table_blocks(uint64_t bytes)
+struct grid table_grid(const struct checkpoint_table *t, const struct hdf5_box *b)
 {
-	return (long)(bytes / CHECKPOINT_BLOCK + !!(bytes % CHECKPOINT_BLOCK));
+	return grid_of(b, t->compress > 0);
 }
 
 static int by_offset(const void *a, const void *b, void *arg)
 {
-	const struct hdf5_box *box = arg;
-	uint64_t x = box[*(const long *)a].offset, y = box[*(const long *)b].offset;
+	const struct hdf5_chunk *c = arg;
+	uint64_t x = c[*(const long *)a].offset, y = c[*(const long *)b].offset;
 
 	return (x > y) - (x < y);
 }
 
+/* The blocks of a box that is stored as it is. */
+static void place_box(struct checkpoint_table *t, const struct hdf5_box *b, const struct grid *g)
+{
+	size_t elem = dtype_size((enum dtype)b->dtype);
+
+	for (long i = 0; i < g->blocks; i++) {
+		long first, n = grid_range(&first, g, i);
+
+		t->chunk[b->block + (uint64_t)i] = (struct hdf5_chunk){
+			b->offset + (uint64_t)first * elem, (uint64_t)n * elem,
+			t->block[b->block + (uint64_t)i]
+		};
+	}
+}
+
+static int check_places(const struct checkpoint_table *t, const struct shard *s, const char *dir,
+			struct err *e)
+{
+	uint64_t end = 0;
+
+	for (long i = 0; i < s->places && s->bytes != SHARD_ELSEWHERE; i++) {
+		const struct hdf5_chunk *c = &t->chunk[s->place[i]];
+
+		if (c->offset < end || c->offset > s->bytes || c->bytes > s->bytes - c->offset)
+			return err_set(
+				e, EX_DATAERR,
+				"%s/%s: the box at byte %llu overlaps another or the end of the file",
+				dir, s->name, (unsigned long long)c->offset);
+		end = c->offset + c->bytes;
+	}
+	return 0;
+}
+
 int table_index_shards(struct checkpoint_table *t, const char *dir, struct err *e)
 {
-	for (long i = 0; i < t->boxes; i++)
+	for (long i = 0; i < t->boxes; i++) {
+		struct grid g = table_grid(t, &t->box[i]);
+
 		t->shard[t->box[i].file].boxes++;
-	for (int s = 0; s < t->shards; s++) {
-		t->shard[s].box = xmalloc((size_t)(t->shard[s].boxes + 1) * sizeof(long));
-		t->shard[s].boxes = 0;
+		t->shard[t->box[i].file].places += g.blocks;
+		if (!g.chunked)
+			place_box(t, &t->box[i], &g);
+	}
+	for (int i = 0; i < t->shards; i++) {
+		struct shard *s = &t->shard[i];
+
+		s->box = xmalloc((size_t)(s->boxes + 1) * sizeof(long));
+		s->place = xmalloc((size_t)(s->places + 1) * sizeof(long));
+		s->boxes = s->places = 0;
 	}
 	for (long i = 0; i < t->boxes; i++) {
 		struct shard *s = &t->shard[t->box[i].file];
+		struct grid g = table_grid(t, &t->box[i]);
 
 		s->box[s->boxes++] = i;
+		for (long k = 0; k < g.blocks; k++)
+			s->place[s->places++] = (long)t->box[i].block + k;
 	}
-	for (int s = 0; s < t->shards; s++) {
-		struct shard *sh = &t->shard[s];
-		uint64_t end = 0;
+	for (int i = 0; i < t->shards; i++) {
+		struct shard *s = &t->shard[i];
 
-		qsort_r(sh->box, (size_t)sh->boxes, sizeof(long), by_offset, t->box);
-		for (long i = 0; i < sh->boxes && sh->bytes != SHARD_ELSEWHERE; i++) {
-			const struct hdf5_box *b = &t->box[sh->box[i]];
-
-			if (b->offset < end || b->offset > sh->bytes ||
-			    b->bytes > sh->bytes - b->offset)
-				return err_set(
-					e, EX_DATAERR,
-					"%s/%s: the box at byte %llu overlaps another or the end of the file",
-					dir, sh->name, (unsigned long long)b->offset);
-			end = b->offset + b->bytes;
-		}
+		qsort_r(s->place, (size_t)s->places, sizeof(long), by_offset, t->chunk);
+		if (check_places(t, s, dir, e))
+			return -1;
 	}
 	return 0;
 }
@@ -212,21 +251,21 @@ int table_frame(struct digest *d, const struct checkpoint_table *t, const struct
 	char *buf;
 	int rc = 0;
 
-	for (long i = 0; i < s->boxes; i++)
-		total -= t->box[s->box[i]].bytes;
+	for (long i = 0; i < s->places; i++)
+		total -= t->chunk[s->place[i]].bytes;
 	if (total > FRAME_MOST)
 		return err_set(e, EX_DATAERR,
 			       "%s: %llu bytes outside of its boxes, wanted at most %d", path,
 			       (unsigned long long)total, (int)FRAME_MOST);
 	buf = xmalloc(total + 1);
-	for (long i = 0; i <= s->boxes && !rc; i++) {
-		const struct hdf5_box *b = i < s->boxes ? &t->box[s->box[i]] : NULL;
-		uint64_t end = b ? b->offset : s->bytes;
+	for (long i = 0; i <= s->places && !rc; i++) {
+		const struct hdf5_chunk *c = i < s->places ? &t->chunk[s->place[i]] : NULL;
+		uint64_t end = c ? c->offset : s->bytes;
 
 		if (end > at)
 			rc = file_pread(s->fd, path, buf + used, end - at, at, e);
 		used += end - at;
-		at = b ? end + b->bytes : end;
+		at = c ? end + c->bytes : end;
 	}
 	*d = hash128(buf, total);
 	free(buf);
@@ -283,14 +322,17 @@ void table_id(char id[17], const struct checkpoint_table *t, const struct checkp
 	      long n)
 {
 	struct str s = { 0 };
-	struct digest part[3], d;
+	struct digest part[4] = { 0 }, d;
 
 	for (long i = 0; i < n; i++)
 		add_description(&s, &tensor[i]);
 	part[0] = hash128(s.s, s.len);
 	part[1] = hash128(t->box, (size_t)t->boxes * sizeof(*t->box));
 	part[2] = hash128(t->block, (size_t)t->blocks * sizeof(*t->block));
-	d = hash128(part, sizeof(part));
+	/* Places of chunks, and the level that the shards name. */
+	part[3] = hash128(t->chunk, (size_t)t->blocks * sizeof(*t->chunk));
+	part[3].lo += (uint64_t)t->compress;
+	d = hash128(part, (t->compress ? 4 : 3) * sizeof(*part));
 	snprintf(id, 17, "%016llx", (unsigned long long)d.hi);
 	str_release(&s);
 }

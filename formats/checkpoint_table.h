@@ -7,7 +7,7 @@
  */
 
 #include "formats/checkpoint.h"
-#include "formats/hdf5_file.h"
+#include "formats/checkpoint_chunk.h"
 #include "libcommon/outdir.h"
 
 enum { SHARD_NAME = 48, SHARDS_OF_TENSOR = 256 };
@@ -21,12 +21,21 @@ struct shard {
 	int fd;                 /* -1: not open */
 	uint64_t bytes;
 	struct digest frame;    /* XXH3-128 of the bytes outside of all boxes, in file order */
-	long *box; long boxes;  /* owned; indices into the table, by offset */
+	/*
+	 * While a compressed shard is written, fd is an unlinked file of raw bytes (boxes below 4
+	 * KiB, chunks that came in parts), spill one of packed chunks in the order of their coming.
+	 */
+	int spill;              /* -1: not open */
+	uint64_t spilled;
+	long *box; long boxes;  /* owned; indices into the table, in its order */
+	long *place; long places;       /* owned; its blocks, by offset */
 };
 
 struct checkpoint_table {
 	struct hdf5_box *box; long boxes;       /* owned; by tensor, in the order of the tensors */
 	uint64_t *block; long blocks;           /* owned; XXH3-64 of each block, box after box */
+	struct hdf5_chunk *chunk;               /* owned; where each block is stored */
+	int compress;                           /* level of zstd, or 0 */
 	struct shard *shard; int shards;        /* owned; weights first, by number */
 	/* owned; n + 1: tensor t has the boxes first[t] .. first[t + 1] - 1 */
 	long *first;
@@ -49,9 +58,10 @@ int table_check_tensor(const struct checkpoint_tensor *t, const char *file,
 		       struct err *e) MUST_CHECK;
 long table_volume(const struct checkpoint_tensor *t);
 struct box table_box(const struct hdf5_box *b, int rank);
-long table_blocks(uint64_t bytes);      /* blocks of a box */
+struct grid table_grid(const struct checkpoint_table *t, const struct hdf5_box *b);
 /*
- * Fill `box` of every shard, by offset; EX_DATAERR where two overlap or one ends behind the file.
+ * Fill `box` and `place` of every shard; EX_DATAERR where two places overlap or one ends behind the
+ * file.  In `chunk` those of boxes in chunks must be known; the others follow from the boxes.
  */
 int table_index_shards(struct checkpoint_table *t, const char *dir, struct err *e) MUST_CHECK;
 /* The boxes of each tensor tile it exactly once. */
@@ -83,6 +93,9 @@ struct checkpoint_writer {
 	const struct checkpoint_tensor *caller;         /* in the arena */
 	struct checkpoint_table table;
 	unsigned char *state;           /* owned; one a block */
+	/* owned; compressed only: where each box waits in its shard's raw file */
+	uint64_t *raw;
+	long *filled;                   /* owned; compressed only; elements put, one a block */
 	long *put;                      /* owned; elements put, one a box */
 	struct digest *sum;             /* owned; n */
 	struct json_out manifest;       /* what is known from the start */
@@ -107,10 +120,11 @@ static inline bool writer_owns(const struct checkpoint_writer *w, const struct s
 	return s->number % writer_size(w) == writer_rank(w);
 }
 /*
- * One block of a box at a time, from any thread, with raw bytes on this side whatever the form on
- * disk.  Reading: the box's shard must be open; EX_DATAERR where the bytes are not those of the
- * checksum.  Writing: the whole block; its digest is added to *sum; hash: its checksum where it is
- * known, else NULL.  The caller counts what it stored in w->put and adds *sum to w->sum.
+ * One block of a box (grid_range() of its table_grid()) at a time, from any thread, with raw bytes
+ * on this side whatever the form on disk.  Reading: the box's shard must be open; EX_DATAERR where
+ * the bytes are not those of the checksum.  Writing: the whole block; its digest is added to *sum;
+ * hash: its checksum where it is known, else NULL.  The caller counts what it stored in w->put and
+ * adds *sum to w->sum.
  */
 int table_open_shard(struct checkpoint *c, long tensor, long box, struct err *e) MUST_CHECK;
 int table_fetch(void *out, const struct checkpoint *c, long tensor, long box, long block,
@@ -119,6 +133,9 @@ int writer_store(struct digest *sum, struct checkpoint_writer *w, long tensor, l
 		 const void *bytes, const uint64_t *hash, struct err *e) MUST_CHECK;
 /* Do all ranks agree that this went well?  -1 on every rank when one failed. */
 int writer_agree(const struct checkpoint_writer *w, int rc, struct err *e) MUST_CHECK;
+/* The temporaries of a compressed shard, and the shard made of them when everything was put. */
+int writer_open_spill(struct checkpoint_writer *w, int number, struct err *e) MUST_CHECK;
+int writer_pack_shard(struct checkpoint_writer *w, int number, struct err *e) MUST_CHECK;
 int writer_write_index(struct manifest_file *f, struct checkpoint_writer *w,
 		       struct err *e) MUST_CHECK;
 void writer_free(struct checkpoint_writer *w);

@@ -27,25 +27,26 @@ static void start_library(void)
 	started = true;
 }
 
-static hid_t access_list(size_t metadata)
+static hid_t access_list(size_t metadata, hsize_t align)
 {
 	hid_t p = H5Pcreate(H5P_FILE_ACCESS);
 
 	H5Pset_libver_bounds(p, H5F_LIBVER_V18, H5F_LIBVER_V110);
 	H5Pset_fclose_degree(p, H5F_CLOSE_STRONG);
-	H5Pset_alignment(p, ALIGN, ALIGN);
+	H5Pset_alignment(p, align, align);
 	if (metadata > ALIGN)
 		H5Pset_meta_block_size(p, metadata < METADATA_MOST ? metadata : METADATA_MOST);
 	return p;
 }
 
-int hdf5_create(struct hdf5_file *f, const char *path, size_t metadata, struct err *e)
+static int create_aligned(struct hdf5_file *f, const char *path, size_t metadata, hsize_t align,
+			  struct err *e)
 {
 	hid_t access, create;
 
 	start_library();
 	io_point("hdf5 create");
-	access = access_list(metadata);
+	access = access_list(metadata, align);
 	create = H5Pcreate(H5P_FILE_CREATE);
 	H5Pset_obj_track_times(create, 0);
 	f->path = xstrdup(path);
@@ -59,12 +60,22 @@ int hdf5_create(struct hdf5_file *f, const char *path, size_t metadata, struct e
 	return -1;
 }
 
+int hdf5_create(struct hdf5_file *f, const char *path, size_t metadata, struct err *e)
+{
+	return create_aligned(f, path, metadata, ALIGN, e);
+}
+
+int hdf5_create_packed(struct hdf5_file *f, const char *path, size_t metadata, struct err *e)
+{
+	return create_aligned(f, path, metadata, 1, e);
+}
+
 int hdf5_open(struct hdf5_file *f, const char *path, struct err *e)
 {
 	hid_t access;
 
 	start_library();
-	access = access_list(0);
+	access = access_list(0, ALIGN);
 	f->path = xstrdup(path);
 	f->id = H5Fopen(path, H5F_ACC_RDONLY, access);
 	H5Pclose(access);

@@ -5,7 +5,7 @@
  * The little of HDF5 that we use, without its types.  Only hdf5_*.c include <hdf5.h>.
  *
  * Files are written with bounds V18 to V110, without times, with locking off; data sets are
- * contiguous, those of 4 KiB and more aligned to 4 KiB.  Values are raw bits of the stored type:
+ * contiguous, those of 4 KiB and more aligned to 4 KiB, or in chunks (hdf5_put_chunks).  Values are raw bits of the stored type:
  * nothing is ever converted inside HDF5.  A file that is opened for reading must have been verified
  * against a hash before.  Not thread-safe: one thread at a time.
  */
@@ -29,6 +29,12 @@ struct hdf5_box {
 	uint64_t block;         /* its first checksum in /blocks */
 };
 
+/* A stored block: a row of /chunks in the index of a compressed checkpoint. */
+struct hdf5_chunk {
+	uint64_t offset, bytes; /* in the file, as stored */
+	uint64_t hash;          /* XXH3-64 of the stored bytes */
+};
+
 /* A stored piece of a virtual data set. */
 struct hdf5_source {
 	const char *file;       /* beside the index */
@@ -41,6 +47,9 @@ struct hdf5_source {
  * few.
  */
 int hdf5_create(struct hdf5_file *f, const char *path, size_t metadata, struct err *e) MUST_CHECK;
+/* The same without alignment: for data sets in chunks. */
+int hdf5_create_packed(struct hdf5_file *f, const char *path, size_t metadata,
+		       struct err *e) MUST_CHECK;
 int hdf5_open(struct hdf5_file *f, const char *path, struct err *e) MUST_CHECK;
 /* Flushes what was written; the library reports a full disk only here. */
 int hdf5_close(struct hdf5_file *f, struct err *e) MUST_CHECK;
@@ -54,6 +63,15 @@ int hdf5_reserve(uint64_t *offset, struct hdf5_file *f, const char *name, enum d
 		 const long *shape, int rank, struct err *e) MUST_CHECK;
 int hdf5_put(struct hdf5_file *f, const char *name, enum dtype dtype, const long *shape, int rank,
 	     const void *data, struct err *e) MUST_CHECK;
+/*
+ * A data set in n chunks, behind the filters shuffle and zstd (32015), in row-major order of the
+ * grid; its name is new.  get() gives the c[i].bytes of the stored form of chunk i (as many as the
+ * chunk has elements: it passed no filter); c[i].offset tells afterwards where they are.
+ */
+int hdf5_put_chunks(struct hdf5_chunk *c, long n, struct hdf5_file *f, const char *name,
+		    enum dtype dtype, const long *shape, const long *chunk, int rank, int level,
+		    int (*get)(void *arg, const void **data, long i, struct err *e), void *arg,
+		    struct err *e) MUST_CHECK;
 /* Fill value: NaN for floats, all bits set for integers. */
 int hdf5_put_virtual(struct hdf5_file *f, const char *name, enum dtype dtype, const long *shape,
 		     int rank, const struct hdf5_source *src, long n, struct err *e) MUST_CHECK;

@@ -7,6 +7,13 @@
 
 #include "formats/hdf5_file.h"
 
+enum { HDF5_ZSTD = 32015 };             /* the number that The HDF Group gave this filter */
+/*
+ * The filter: one parameter, the level.  Chunks of our files pass it only in other programs; ours
+ * pack and unpack by themselves (checkpoint_chunk.h).
+ */
+extern const H5Z_class2_t hdf5_zstd_class;
+
 hid_t hdf5_type(enum dtype t);          /* the caller closes it */
 hid_t hdf5_box_type(void);              /* of struct hdf5_box, the same in memory and in the file */
 hid_t hdf5_space(const long *shape, int rank);

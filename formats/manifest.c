@@ -18,7 +18,7 @@ enum {
 
 static const char our_format[] = "cairn", name_of_manifest[] = "manifest.json";
 
-void manifest_begin(struct json_out *o, const char *kind)
+void manifest_begin(struct json_out *o, const char *kind, const char *feature)
 {
 	o->indent = 2;
 	json_begin(o, '{');
@@ -27,6 +27,8 @@ void manifest_begin(struct json_out *o, const char *kind)
 	json_add_int(o, "reader", MANIFEST_VERSION);
 	json_key(o, "features");
 	json_begin(o, '[');
+	if (feature)
+		json_put_str(o, feature);
 	json_end(o);
 	json_add_str(o, "kind", kind);
 }
@@ -94,10 +96,13 @@ static int check_version(const struct json_doc *d, struct err *e)
 		return err_set(e, EX_DATAERR, "%s: features: found %s, wanted an array", d->file,
 			       json_type_name(features));
 	for (size_t i = 0; i < features->n; i++)
-		return err_set(e, EX_UNAVAILABLE, "%s: feature %s is not known to this version",
-			       d->file,
-			       json_is(&features->item[i], JSON_STRING) ? features->item[i].text
-									: "without a name");
+		if (!json_eq_str(&features->item[i], "zstd") ||
+		    !json_eq_str(json_get(&d->root, "kind"), "model"))
+			return err_set(e, EX_UNAVAILABLE,
+				       "%s: feature %s is not known to this version", d->file,
+				       json_is(&features->item[i], JSON_STRING)
+					       ? features->item[i].text
+					       : "without a name");
 	return 0;
 }
 

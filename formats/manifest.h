@@ -58,8 +58,11 @@ struct manifest_file {
 	struct digest hash;
 };
 
-/* Open the object and write format, version, reader, features; `kind` is "model" or "samples". */
-void manifest_begin(struct json_out *o, const char *kind);
+/*
+ * Open the object and write format, version, reader, features; `kind` is "model" or "samples",
+ * `feature` what a reader must know ("zstd", of models), or NULL.
+ */
+void manifest_begin(struct json_out *o, const char *kind, const char *feature);
 void manifest_put_file(struct json_out *o, const struct manifest_file *f);
 /*
  * Close the object with its checksum and write DIR/manifest.json (not durable: outdir_commit()

@@ -397,7 +397,7 @@ static int write_manifest(const char *dir, const struct samples *s, const struct
 	char hex[33];
 	int rc;
 
-	manifest_begin(&o, "samples");
+	manifest_begin(&o, "samples", NULL);
 	json_add_int(&o, "step", m->step);
 	json_add_str(&o, "split", m->split);
 	json_add_str(&o, "policy", digest_hex(hex, m->policy));

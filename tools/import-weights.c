@@ -17,7 +17,8 @@
 #include "tools/shared/start.h"
 
 static struct opts {
-	const char *out, *dtype, *tokenizer, *chat_template, *init, *base;
+	const char *out, *dtype, *compress, *tokenizer, *chat_template, *init, *base;
+	int level;                      /* of compression */
 	long seed, tp, pp, ep, etp;
 	bool allow_extra;
 } o = { .dtype = "keep", .tp = 1, .pp = 1, .ep = 1, .etp = 1 };
@@ -25,6 +26,7 @@ static struct opts {
 static const struct opt table[] = {
 	OPT_STR('o', "out", &o.out, "CKPT", "write the checkpoint here (required)"),
 	OPT_STR(0, "dtype", &o.dtype, "TYPE", "store weights as bfloat16 or float32, or keep"),
+	OPT_STR(0, "compress", &o.compress, "zstd[:LEVEL]", "store compressed, at a level of 1 to 19 (default 3)"),
 	OPT_FLAG(0, "allow-extra", &o.allow_extra,
 		 "carry tensors along that the model has no use for"),
 	OPT_STR(0, "tokenizer", &o.tokenizer, "DIR",
@@ -49,6 +51,8 @@ static const struct tool tool = { "import-weights",
 
 static void check_options(int nargs)
 {
+	struct err e = ERR_INIT;
+
 	if (!o.out)
 		die(EX_USAGE, "-o CKPT is missing: where the checkpoint shall be written");
 	if (nargs && o.init)
@@ -56,6 +60,8 @@ static void check_options(int nargs)
 	if (!nargs && !o.init)
 		die(EX_USAGE, "SRC is missing: a Hugging Face folder, a .safetensors or a .gguf "
 			      "file, or --init CONFIG.json");
+	if (o.compress && checkpoint_compression(&o.level, o.compress, &e))
+		die_err(&e);
 	if (o.seed < 0)
 		die(EX_USAGE, "--seed %ld: wanted 0 or more", o.seed);
 	if (o.base)
@@ -101,7 +107,7 @@ static struct checkpoint_writer *create(const struct source *s, const struct pla
 {
 	struct history_input input = { s->kind == SOURCE_GGUF ? "gguf" : "config", s->input,
 				       s->digest };
-	struct checkpoint_meta meta = { .head = "lm" };
+	struct checkpoint_meta meta = { .head = "lm", .compress = o.level };
 	struct checkpoint_tensor *t = describe_planned(p, n);
 	struct checkpoint_writer *w;
 	struct err e = ERR_INIT;
