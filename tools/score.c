@@ -7,8 +7,10 @@
 #include "tools/score/score.h"
 
 #include "libcommon/file.h"
+#include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
 #include "tools/shared/scoring.h"
+#include "tools/shared/timing.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -216,6 +218,7 @@ static void write_scored(struct samples *set, const struct recipe *r, const stru
 	uint64_t seed = (uint64_t)recipe_int(r, "grpo.seed");
 	struct err e = ERR_INIT;
 	char print[17];
+	double start = seconds_now();
 	int inputs = list_inputs(in, args, nargs);
 
 	if (m.split[0] == 't') {
@@ -231,6 +234,7 @@ static void write_scored(struct samples *set, const struct recipe *r, const stru
 	start_history(&m.history, tool.name, argc, argv, r, &seed, in, inputs, json_is(parent, JSON_OBJECT) ? parent : NULL);
 	if (samples_write(o.out, set, &m, NULL, &e))
 		die_err(&e);
+	timing_add(TIMING_SAVE, start);
 }
 
 int main(int argc, char **argv)
@@ -275,7 +279,7 @@ int main(int argc, char **argv)
 	write_scored(&set, r, k, &w, metrics, args, nargs, argc, argv);
 	if (w.exec)
 		unlink(journal);
-	puts(metrics);
+	timing_print(metrics);
 	rewards_release(&w);
 	return tool_exit(EX_OK);
 }

@@ -9,6 +9,7 @@
 #include "libcommon/file.h"
 #include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
+#include "tools/shared/timing.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -208,6 +209,7 @@ static char *metrics_text(const struct job *j, bool with_time)
 
 		json_add_real(&out, "timing/train/total_step_time", s);
 		json_add_real(&out, "performance/tokens_per_sec", (double)j->rows / s);
+		timing_put(&out);
 		json_add_str(&out, "checkpoint", o.out);
 	}
 	json_end(&out);
@@ -222,6 +224,7 @@ static void save(struct job *j, int argc, char **argv)
 	uint64_t seed = (uint64_t)recipe_int(j->r, o.data ? "sft.seed" : "grpo.seed");
 	struct json_out cursor = { 0 };
 	char print[17], *metrics = metrics_text(j, false);
+	double began;
 	struct saving s = { .dir = o.out, .parent = &j->c, .source = &j->c, .t = &j->t, .metrics = metrics };
 
 	in[1].digest = o.data ? dataset_digest(j->sft.d) : input_digest(j->scored);
@@ -233,7 +236,9 @@ static void save(struct job *j, int argc, char **argv)
 	}
 	s.fingerprint = fingerprint_text(print, j->k);
 	start_history(&s.history, tool.name, argc, argv, j->r, &seed, in, 2, j->c.history);
+	began = seconds_now();
 	save_checkpoint(&s);
+	timing_add(TIMING_SAVE, began);
 	free(metrics);
 }
 

@@ -90,8 +90,3 @@ rate "decode of 32 sequences, SmolLM2's shape in bfloat16, 2 threads" 400 "$(mad
 roll prefill1.jsonl 1; wall0=$wall cpu0=$cpu tokens0=$(field validation/total_num_tokens)
 roll prefill.jsonl 1
 rate "prefill, SmolLM2's shape in bfloat16, 2 threads" 1000 "$(field validation/total_num_tokens) - $tokens0"
-
-# -- load and save in a step -----------------------------------------------------------------------------------
-if [ "${ROWS_LONG:-0}" != 1 ]; then
-	row "load plus save in a GRPO step on SmolLM2, memory-backed" "not run: takes minutes; ROWS_LONG=1" "< 10 %" 0
-fi

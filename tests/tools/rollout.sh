@@ -42,6 +42,8 @@ ok "$([ ! -e none ]; echo $?)" "nothing was made"
 run 0 "three prompts" rollout ckpt -o first $data
 has out '"train/num_samples": 12,.*"train/truncation_rate"' "a line of metrics"
 is "$(wc -l <out)" 1 "and only that"
+has out '"timing/load": [0-9.e-]+, "timing/save": [0-9.e-]+[,}]' "with the seconds of loading and saving"
+! grep -q timing first/metrics.json first/manifest.json; ok $? "which are in no file"
 is "$(field position <first/manifest.json)" 3 "the cursor stands behind them"
 run 0 "the three after them" rollout ckpt -o second --after first $data
 run 0 "and so on into the next pass" rollout ckpt -o third --after second $data

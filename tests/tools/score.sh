@@ -30,6 +30,8 @@ is "$(scalar groups reward)" "1.0;0.0;1.0;1.0;" "exact: right answers get 1"
 is "$(values groups advantages)" "0.5, 0.5;-0.5, -0.5;0.0, 0.0;0.0, 0.0;" "advantages against the mean of the own prompt"
 is "$(values groups loss_weights.policy | head -c 11)" "0.125, 0.12" "token level: one over the 8 tokens of the update"
 has out '"train/reward": 0.75' "mean reward in the line on stdout"
+has out '"timing/load": [0-9.e-]+, "timing/save": [0-9.e-]+[,}]' "and the seconds of loading and saving"
+! grep -q timing groups/metrics.json groups/manifest.json; ok $? "which are in no file"
 run 0 "verifies" cairn inspect groups --verify
 
 # Lengths: the weights of an update add up to 1, whatever it is cut into.

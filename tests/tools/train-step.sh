@@ -81,6 +81,8 @@ find start samples scored -type f -exec sha256sum {} + | sort | diff - inputs >d
 
 # -- one step --------------------------------------------------------------------------------------------
 run 0 "a step" cairn train-step start scored -o one -c r.yaml
+has out '"timing/load": [0-9.e-]+, "timing/save": [0-9.e-]+[,}]' "says the seconds of loading and saving"
+! grep -q timing one/metrics.json one/manifest.json; ok $? "in no file"
 is "$(metric train/logprob_bits_different) $(metric train/num_updates) $(metric step)" "0 2 1" "two updates, no bit of a log-probability differs"
 is "$(grep -c '"digest": "00000000000000000000000000000000"' one/manifest.json)" 0 "every input has its digest"
 run 0 "with two threads and one" cairn train-step start scored -o two --threads 1 -c r.yaml

@@ -1,6 +1,8 @@
 #include "tools/rollout/rollout.h"
 
+#include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
+#include "tools/shared/timing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +127,7 @@ static void write_set(const struct rollout *o, struct samples *s, const struct h
 		.step = o->step, .split = o->split_name, .policy = o->c.weights_digest, .tokenizer_digest = o->c.tokenizer_digest,
 		.fingerprint = fingerprint, .cursor = o->prompts.cursor, .history = *h,
 	};
+	double start = seconds_now();
 	struct err e = ERR_INIT;
 
 	json_begin(&metrics, '{');
@@ -134,6 +137,7 @@ static void write_set(const struct rollout *o, struct samples *s, const struct h
 	m.metrics = metrics.s.s;
 	if (samples_write(o->out, s, &m, NULL, &e))
 		die_err(&e);
+	timing_add(TIMING_SAVE, start);
 	json_out_release(&metrics);
 }
 
@@ -183,6 +187,7 @@ void output_line(const struct rollout *o)
 	put_metrics(&out, o);
 	json_add_real(&out, "seconds", o->seconds);
 	json_add_real(&out, "tokens_per_second", o->seconds > 0 ? (double)t.response / o->seconds : 0);
+	timing_put(&out);
 	json_end(&out);
 	puts(out.s.s);
 	json_out_release(&out);

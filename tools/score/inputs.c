@@ -1,8 +1,10 @@
 #include "tools/score/score.h"
 
 #include "libcommon/file.h"
+#include "libcommon/progress.h"
 #include "libcommon/rng.h"
 #include "libcommon/xalloc.h"
+#include "tools/shared/timing.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -78,6 +80,7 @@ static void check_alike(const struct samples *set)
 
 void score_read(struct samples *set, const char *const *path, int n)
 {
+	double start = seconds_now();
 	struct err e = ERR_INIT;
 	long next = 0;
 
@@ -108,6 +111,7 @@ void score_read(struct samples *set, const char *const *path, int n)
 		die_err(&e);
 	check_alike(set);
 	check_groups(set);
+	timing_add(TIMING_LOAD, start);
 }
 
 void score_shuffle(struct samples *set, long seed)

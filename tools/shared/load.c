@@ -1,17 +1,21 @@
 #include "tools/shared/start.h"
 
 #include "libcommon/file.h"
+#include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
+#include "tools/shared/timing.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 void load_checkpoint(struct checkpoint *c, const char *dir)
 {
+	double start = seconds_now();
 	struct err e = ERR_INIT;
 
 	if (checkpoint_open(c, dir, &e))
 		die_err(&e);
+	timing_add(TIMING_LOAD, start);
 }
 
 /* A side file as JSON; false where the checkpoint has none of that name. */
@@ -127,6 +131,7 @@ void load_model(struct model *m, struct checkpoint *c, const struct ops *k, stru
 		unsigned flags)
 {
 	struct model_config cfg;
+	double start = seconds_now();
 	struct err e = ERR_INIT;
 
 	load_config(&cfg, c);
@@ -134,12 +139,14 @@ void load_model(struct model *m, struct checkpoint *c, const struct ops *k, stru
 		die_err(&e);
 	for (long i = 0; i < m->table.n; i++)
 		load_weight(m, c, i);
+	timing_add(TIMING_LOAD, start);
 }
 
 struct tokenizer *load_tokenizer(const struct checkpoint *c)
 {
 	struct tokenizer *t = NULL;
 	struct blob b = { 0 };
+	double start = seconds_now();
 	struct err e = ERR_INIT;
 
 	if (!c->has_tokenizer)
@@ -153,6 +160,7 @@ struct tokenizer *load_tokenizer(const struct checkpoint *c)
 	if (!t)
 		die(EX_DATAERR, "%s: tokenizer.h5: no part `tokenizer`", c->dir);
 	blob_release(&b);
+	timing_add(TIMING_LOAD, start);
 	return t;
 }
 

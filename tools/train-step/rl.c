@@ -1,7 +1,9 @@
 #include "tools/train-step/train.h"
 
+#include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
 #include "tools/shared/scoring.h"
+#include "tools/shared/timing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -134,11 +136,13 @@ void rl_open(struct rl *b, const char *path, const struct checkpoint *c, const s
 {
 	uint64_t own = ops_fingerprint(k);
 	const struct sample **order;
+	double start = seconds_now();
 	struct err e = ERR_INIT;
 
 	memset(b, 0, sizeof(*b));
 	if (samples_read_any(&b->set, path, &e))
 		die_err(&e);
+	timing_add(TIMING_LOAD, start);
 	check_set(b, path, c, r, algorithm);
 	b->step = c->counters.step + 1;
 	order = xmalloc((size_t)b->set.n * sizeof(*order));
