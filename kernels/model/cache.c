@@ -16,8 +16,9 @@ struct cache {
 	/* one pass over rows */
 	char *memory, *x[2];
 	struct acts acts;
+	struct tp tp;           /* every rank has all rows, heads of its own, and in the end all logits */
 	void *hidden, *head_x;
-	float *z;
+	float *z, *local_z, *stage_z;   /* [max_want, V] logits; with TP, of this rank's columns, and on their way */
 	int *id, *position;
 	struct kv_row *row;
 	void **page_of;                 /* page tables of all sequences in the call */
@@ -29,40 +30,53 @@ size_t cache_block_bytes(const struct model *m)
 	return m->k->kv_page_bytes(&m->attention, m->t) * (size_t)m->table.config.layers;
 }
 
+/* What one pass over rows needs.  With memory NULL it only counts. */
+static size_t carve(struct cache *c, const struct model *m, long max_rows, long max_want, char *memory)
+{
+	size_t h = line_up((size_t)(max_rows * m->table.config.hidden) * dtype_size(m->t)), at;
+	size_t z = line_up((size_t)(max_want * m->table.config.vocab) * 4), cut = m->mesh->tp.size > 1 ? z : 0;
+	size_t acts = acts_carve(memory ? &c->acts : NULL, m, max_rows, max_rows, memory ? memory + 4 * h : NULL);
+
+	at = 4 * h + acts;
+	if (memory) {
+		c->x[0] = memory;
+		c->x[1] = memory + h;
+		c->hidden = memory + 2 * h;
+		c->head_x = memory + 3 * h;
+		c->z = (float *)(void *)(memory + at);
+		c->local_z = cut ? (float *)(void *)(memory + at + z) : c->z;
+		c->stage_z = (float *)(void *)(memory + at + z + cut);
+	}
+	at += z + 2 * cut;
+	return at + tp_carve(memory ? &c->tp : NULL, m, max_rows, false, memory ? memory + at : NULL);
+}
+
 size_t cache_bytes(const struct model *m, long blocks, long max_rows, long max_want)
 {
-	const struct model_config *cfg = &m->table.config;
-	size_t h = (size_t)(max_rows * cfg->hidden) * dtype_size(m->t);
-
-	return cache_block_bytes(m) * (size_t)blocks + 4 * h + acts_bytes(m, max_rows) + moe_bytes(m, max_rows) + (size_t)(max_want * cfg->vocab) * 4;
+	return cache_block_bytes(m) * (size_t)blocks + carve(NULL, m, max_rows, max_want, NULL) + moe_bytes(m, max_rows);
 }
 
 struct cache *cache_new(struct model *m, long blocks, long max_rows, long max_want)
 {
-	const struct model_config *cfg = &m->table.config;
 	struct cache *c = xcalloc(1, sizeof(*c));
-	size_t h = (size_t)(max_rows * cfg->hidden) * dtype_size(m->t), acts = acts_bytes(m, max_rows);
-	size_t z = (size_t)(max_want * cfg->vocab) * 4, step = (h + 63) & ~(size_t)63;
 
+	if (m->mesh->pp.size > 1)
+		bug("a cache on one of %d pipeline stages", m->mesh->pp.size);
 	c->m = m;
 	c->page = m->k->kv_page_bytes(&m->attention, m->t);
 	c->blocks = c->nfree = blocks;
 	c->max_rows = max_rows;
 	c->max_want = max_want;
-	c->layer = xcalloc((size_t)cfg->layers, sizeof(*c->layer));
-	for (long i = 0; i < cfg->layers; i++)
+	c->layer = xcalloc((size_t)m->here.layers, sizeof(*c->layer));
+	for (long i = 0; i < m->here.layers; i++)
 		c->layer[i] = m->k->alloc(c->page * (size_t)blocks, "the KV cache");
 	c->refs = xcalloc((size_t)blocks, sizeof(int));
 	c->free_list = xmalloc((size_t)blocks * sizeof(int));
 	for (long i = 0; i < blocks; i++)
 		c->free_list[i] = (int)(blocks - 1 - i);
-	c->memory = m->k->alloc(4 * step + acts + z, "activations");
-	c->x[0] = c->memory;
-	c->x[1] = c->memory + step;
-	c->hidden = c->memory + 2 * step;
-	c->head_x = c->memory + 3 * step;
-	acts_carve(&c->acts, m, max_rows, c->memory + 4 * step);
-	c->z = (float *)(void *)(c->memory + 4 * step + acts);
+	tp_init(&c->tp, m, false);
+	c->memory = m->k->alloc(carve(c, m, max_rows, max_want, NULL), "activations");
+	carve(c, m, max_rows, max_want, c->memory);
 	c->id = xmalloc((size_t)max_rows * sizeof(int));
 	c->position = xmalloc((size_t)max_rows * sizeof(int));
 	c->row = xmalloc((size_t)max_rows * sizeof(*c->row));
@@ -74,6 +88,7 @@ void cache_free(struct cache *c)
 	for (long i = 0; i < c->m->table.config.layers; i++)
 		c->m->k->release(c->layer[i]);
 	c->m->k->release(c->memory);
+	tp_release(&c->tp);
 	free(c->layer);
 	free(c->refs);
 	free(c->free_list);
@@ -195,9 +210,9 @@ static const float *wanted_logits(struct cache *c, const struct cache_row *row, 
 	for (long i = 0; i < n; i++)
 		if (row[i].want)
 			memcpy((char *)c->head_x + (size_t)wanted++ * bytes, (char *)c->hidden + (size_t)i * bytes, bytes);
-	if (wanted)
-		m->k->linear_fwd(c->z, DTYPE_F32, c->head_x, &model_head(m)->matrix, NULL, wanted);
-	return c->z;
+	if (wanted && m->here.vocab)
+		m->k->linear_fwd(c->local_z, DTYPE_F32, c->head_x, &model_head(m)->matrix, NULL, wanted);
+	return wanted ? tp_logits(&c->tp, c->z, c->local_z, c->stage_z, wanted) : c->z;
 }
 
 const float *cache_extend(struct cache *c, const struct cache_row *row, long n)
@@ -207,16 +222,17 @@ const float *cache_extend(struct cache *c, const struct cache_row *row, long n)
 	struct acts *a = &c->acts;
 
 	take_rows(c, row, n);
-	m->k->embed_fwd(c->x[0], model_weight(m, PARAM_EMBED, -1)->value, c->id, n, cfg->hidden, m->t);
+	tp_rows(&c->tp, n);
+	tp_embed(&c->tp, c->x[0], model_weight(m, PARAM_EMBED, -1), c->id);
 	for (long i = 0; i < cfg->layers; i++) {
 		const struct layer *l = m->layer + i;
 
 		a->x = c->x[i % 2];
-		layer_before(m, l, a, c->position, n, false);
+		layer_before(m, l, a, &c->tp, c->position, false);
 		point_pages(c, row, n, i);
 		m->k->kv_put(c->row, a->k, a->v, n, &m->attention, m->t);
 		m->k->attention_cached(a->att, a->q, c->row, n, &m->attention, m->t);
-		layer_after(m, l, a, c->x[(i + 1) % 2], n, false);
+		layer_after(m, l, a, &c->tp, c->x[(i + 1) % 2], false);
 	}
 	m->k->rmsnorm_fwd(c->hidden, NULL, c->x[cfg->layers % 2], model_weight(m, PARAM_FINAL_NORM, -1)->value, n, cfg->hidden,
 			  (float)cfg->rms_eps, m->t);

@@ -3,7 +3,7 @@
 
 /* What the files of this folder share. */
 
-#include "kernels/model/model.h"
+#include "kernels/model/tp.h"
 
 struct layer {                  /* a layer's weights; NULL where the family has none */
 	struct weight *norm1, *q, *k, *v, *o, *qb, *kb, *vb, *ob, *qn, *kn, *norm2;
@@ -23,18 +23,18 @@ struct mlp_acts {
 	float *open;            /* [rows] how far its gate is open */
 };
 
-/* One layer's activations of up to `rows` rows, all of type t but the statistics. */
+/* One layer's activations of R rows, of which S are this rank's own (tp.h), all of type t but the statistics. */
 struct acts {
-	void *x;                /* [rows, H] the layer's input */
-	void *h1;               /* [rows, H] */
+	void *x;                /* [S, H] the layer's input; not in the carved memory */
+	void *h1;               /* [S, H] */
 	void *q0, *k0;          /* before the per-head norm; == q, k where there is none */
-	void *q, *k, *v;        /* [rows, heads d], [rows, kv d] after RoPE */
-	void *att;              /* [rows, heads d] */
-	void *x2, *h2;          /* [rows, H] */
+	void *q, *k, *v;        /* [R, heads d], [R, kv d] after RoPE */
+	void *att;              /* [R, heads d] */
+	void *x2, *h2;          /* [S, H] */
 	struct mlp_acts mlp;
-	float *rstd1, *rstd2;   /* [rows] */
-	float *rstdq, *rstdk;   /* [rows heads], [rows kv] */
-	float *lse;             /* [rows, heads] */
+	float *rstd1, *rstd2;   /* [S] */
+	float *rstdq, *rstdk;   /* [R heads], [R kv] */
+	float *lse;             /* [R, heads] */
 };
 
 bool is_matrix(const struct model *m, const struct param *p);
@@ -52,20 +52,21 @@ void weight_matrices_release(const struct model *m, struct weight *w);
 void weights_init(struct model *m);
 void weights_release(struct model *m);
 
-size_t acts_bytes(const struct model *m, long rows);
-void acts_carve(struct acts *a, const struct model *m, long rows, char *memory);
+/* Memory of up to R rows, S of them own; memory NULL: only count (a may then be NULL). */
+size_t acts_carve(struct acts *a, const struct model *m, long R, long S, char *memory);
 /*
- * The MLP of a layer, without norm and residual: y[rows, H] = mlp(x[rows, H]).  Memory is carved by the caller: with memory
- * NULL the carve functions only count.  mlp_backward: dx = d loss / d x from dy, and adds to the weights' gradients.
+ * The MLP of a layer, without norm and residual: y[S, H] = mlp(x[S, H]), own rows (tp.h; the same rows on every rank of the TP group
+ * where t->split is not set).  Memory is carved by the caller as above.  mlp_backward: dx = d loss / d x from dy, and adds to the
+ * weights' gradients.
  */
 struct mlp_grads {
-	void *act, *gate;       /* [rows, I] scratch */
+	void *act, *gate;       /* [R, I] scratch */
 };
-size_t mlp_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory);
-size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long rows, char *memory);
-void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows);
-void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,
-		  const void *x, long rows);
+size_t mlp_carve(struct mlp_acts *a, const struct model *m, long R, long S, char *memory);
+size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long R, long S, char *memory);
+void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct tp *t, void *y, const void *x);
+void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t, void *dx,
+		  const void *dy, const void *x);
 
 /* Adds to the gradients of a linear layer, where it has any. */
 void linear_gradient(const struct model *m, struct weight *w, struct weight *bias, const void *dy, const void *x, long rows);
@@ -76,7 +77,7 @@ static inline size_t line_up(size_t n)
 }
 
 /* From a->x to q, k, v (everything up to attention), and from a->att to out, which may be a->x of the next layer. */
-void layer_before(const struct model *m, const struct layer *l, struct acts *a, const int *position, long rows, bool keep);
-void layer_after(const struct model *m, const struct layer *l, struct acts *a, void *out, long rows, bool keep);
+void layer_before(const struct model *m, const struct layer *l, struct acts *a, struct tp *t, const int *position, bool keep);
+void layer_after(const struct model *m, const struct layer *l, struct acts *a, struct tp *t, void *out, bool keep);
 
 #endif

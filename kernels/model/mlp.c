@@ -12,53 +12,60 @@ static long widest(const struct model *m)
 }
 
 /* One walk serves both: with memory NULL it only counts. */
-size_t mlp_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory)
+size_t mlp_carve(struct mlp_acts *a, const struct model *m, long R, long S, char *memory)
 {
-	size_t f = line_up((size_t)(rows * widest(m)) * dtype_size(m->t));
+	size_t f = line_up((size_t)(R * widest(m)) * dtype_size(m->t));
 	struct mlp_acts none;
 
 	if (memory)
 		*a = (struct mlp_acts){ .gate = memory, .up = memory + f, .act = memory + 2 * f };
-	return 3 * f + (m->moe ? moe_carve(memory ? a : &none, m, rows, memory ? memory + 3 * f : NULL) : 0);
+	return 3 * f + (m->moe ? moe_carve(memory ? a : &none, m, S, memory ? memory + 3 * f : NULL) : 0);
 }
 
-size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long rows, char *memory)
+size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long R, long S, char *memory)
 {
-	size_t f = line_up((size_t)(rows * widest(m)) * dtype_size(m->t));
+	size_t f = line_up((size_t)(R * widest(m)) * dtype_size(m->t));
 
+	(void)S;
 	if (memory)
 		*g = (struct mlp_grads){ memory, memory + f };
 	return 2 * f;
 }
 
-void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows)
+void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct tp *t, void *y, const void *x)
 {
 	const struct ops *k = m->k;
+	const void *all;
 
 	if (l->router) {
-		moe_forward(m, l, a, y, x, rows);
+		moe_forward(m, l, a, y, x, t->own);
 		return;
 	}
-	k->linear_fwd(a->gate, m->t, x, &l->gate->matrix, NULL, rows);
-	k->linear_fwd(a->up, m->t, x, &l->up->matrix, NULL, rows);
-	k->swiglu_fwd(a->act, a->gate, a->up, rows * m->here.intermediate, m->t);
-	k->linear_fwd(y, m->t, a->act, &l->down->matrix, NULL, rows);
+	all = tp_gather(t, x);
+	k->linear_fwd(a->gate, m->t, all, &l->gate->matrix, NULL, t->R);
+	k->linear_fwd(a->up, m->t, all, &l->up->matrix, NULL, t->R);
+	k->swiglu_fwd(a->act, a->gate, a->up, t->R * m->here.intermediate, m->t);
+	tp_row_linear(t, y, a->act, l->down, NULL, &t->down);
 }
 
-void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,
-		  const void *x, long rows)
+void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t, void *dx,
+		  const void *dy, const void *x)
 {
 	const struct ops *k = m->k;
+	const void *all;
 
 	if (l->router) {
-		moe_backward(m, l, a, g, dx, dy, x, rows);
+		moe_backward(m, l, a, g, dx, dy, x, t->own);
 		return;
 	}
-	linear_gradient(m, l->down, NULL, dy, a->act, rows);
-	k->linear_dx(g->act, m->t, dy, &l->down->matrix, rows, false);
-	k->swiglu_bwd(g->gate, g->act, g->act, a->gate, a->up, rows * m->here.intermediate, m->t);
-	linear_gradient(m, l->gate, NULL, g->gate, x, rows);
-	linear_gradient(m, l->up, NULL, g->act, x, rows);
-	k->linear_dx(dx, m->t, g->gate, &l->gate->matrix, rows, false);
-	k->linear_dx(dx, m->t, g->act, &l->up->matrix, rows, true);
+	all = tp_gather(t, dy);
+	linear_gradient(m, l->down, NULL, all, a->act, t->R);
+	k->linear_dx(g->act, m->t, all, &l->down->matrix, t->R, false);
+	k->swiglu_bwd(g->gate, g->act, g->act, a->gate, a->up, t->R * m->here.intermediate, m->t);
+	all = tp_gather(t, x);
+	linear_gradient(m, l->gate, NULL, g->gate, all, t->R);
+	linear_gradient(m, l->up, NULL, g->act, all, t->R);
+	tp_linear_dx(t, dx, g->gate, &l->gate->matrix, false);
+	tp_linear_dx(t, dx, g->act, &l->up->matrix, true);
+	tp_finish_dx(t, dx);
 }

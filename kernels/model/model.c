@@ -182,7 +182,8 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 		mesh_one(m->mesh, c->layers);
 	}
 	m->t = t;
-	m->flags = flags;
+	/* Passes split the rows of the residual stream over every TP group (tp.h). */
+	m->flags = flags | (m->mesh->tp.size > 1 ? MODEL_SEQUENCE : 0);
 	m->positions = positions > 0 && positions < c->max_position ? positions : c->max_position;
 	if (rope_tables(m, e)) {
 		model_release(m);

@@ -118,9 +118,16 @@ struct pass;
 
 /* keep: for a backward pass; recompute: keep only each layer's input and run the layer again (activation checkpointing). */
 struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute);
+/* Another with the same sizes, for a batch in flight beside that of `p`: they share what only a running pass needs. */
+struct pass *pass_beside(struct pass *p);
 void pass_free(struct pass *p);
+size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, bool recompute); /* what pass_beside() will take */
 size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recompute); /* what pass_new() will take */
-/* The hidden state after the final norm of every row stays in the pass. */
+/*
+ * The hidden state after the final norm of every row stays in the pass.  Over several ranks each gives the same batch (of its DP
+ * rank) and gets all log-probabilities.  A stage of a pipeline takes its input from the one before and sends its output on;
+ * log-probabilities are those of the last stage, NaN on the others (pipeline.h runs several batches at once).
+ */
 void pass_forward(struct pass *p, const struct batch *b);
 /*
  * For rows with target[r] >= 0: lp[r] = log softmax(z_r / T)[target], entropy[r] (NULL: not wanted).  Others: NaN.
