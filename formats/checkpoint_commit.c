@@ -276,13 +276,39 @@ static void put_files(struct json_out *o, struct checkpoint_writer *w)
 	json_end(o);
 }
 
+/*
+ * What was moved here from another checkpoint has the digests of there.  If not, either that
+ * checkpoint's data do not have the digest that its manifest gives, or they were changed on the way.
+ */
+static int check_same(const struct checkpoint_writer *w, struct err *e)
+{
+	struct checkpoint *c = w->same_as;
+
+	for (long k = 0; c && k < w->n; k++) {
+		const struct checkpoint_tensor *t = &w->tensor[k];
+		long i = table_find(c->table->sorted, c->tensor, c->n, t->name, t->slot);
+		struct digest sum;
+
+		if (i < 0 || digest_equal(w->sum[k], c->sum[i]))
+			continue;
+		if (table_sum(&sum, c, i, e))
+			return -1;
+		if (digest_equal(sum, c->sum[i]))
+			return err_set(e, EX_SOFTWARE, "%s: %s (%s): not the bits of %s any more", w->dir, t->name,
+				       slot_name(t->slot), c->dir);
+		return err_set(e, EX_DATAERR, "%s: %s (%s): its digest is not the one in the manifest", c->dir,
+			       t->name, slot_name(t->slot));
+	}
+	return 0;
+}
+
 static int write_manifest(struct checkpoint_writer *w, const char *id, struct err *e)
 {
 	struct json_out *o = &w->manifest;
 	struct manifest_file index = { 0 };
 	bool optimizer = false;
 
-	if (writer_write_index(&index, w, e))
+	if (check_same(w, e) || writer_write_index(&index, w, e))
 		return -1;
 	for (long k = 0; k < w->n; k++)
 		optimizer |= w->tensor[k].slot != SLOT_WEIGHT;

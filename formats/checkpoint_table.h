@@ -103,6 +103,7 @@ struct checkpoint_writer {
 	struct manifest_file tokenizer;
 	bool has_tokenizer;
 	struct digest tokenizer_digest;
+	struct checkpoint *same_as;     /* borrowed: commit compares the digests of tensors; or NULL */
 };
 
 enum { BLOCK_EMPTY, BLOCK_HASHED, BLOCK_IN_PARTS };
@@ -129,6 +130,8 @@ static inline bool writer_owns(const struct checkpoint_writer *w, const struct s
 int table_open_shard(struct checkpoint *c, long tensor, long box, struct err *e) MUST_CHECK;
 int table_fetch(void *out, const struct checkpoint *c, long tensor, long box, long block,
 		struct err *e) MUST_CHECK;
+/* The digest of a stored tensor, computed anew. */
+int table_sum(struct digest *sum, struct checkpoint *c, long tensor, struct err *e) MUST_CHECK;
 int writer_store(struct digest *sum, struct checkpoint_writer *w, long tensor, long box, long block,
 		 const void *bytes, const uint64_t *hash, struct err *e) MUST_CHECK;
 /* Do all ranks agree that this went well?  -1 on every rank when one failed. */

@@ -1,0 +1,318 @@
+#include "formats/checkpoint_move.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/checkpoint_move_private.h"
+#include "libcommon/pool.h"
+
+enum { RUN = 8 };       /* blocks that a thread reads one after the other */
+
+/* -- what a batch needs ------------------------------------------------- */
+
+static void add_parts(struct move_work *k, const struct checkpoint_move *m, const struct move_span *s)
+{
+	const struct move_target *x = &m->target[s->target];
+	enum dtype t = m->from->tensor[x->source].dtype;
+	long per = (long)block_elements(t), first = s->first * per, rest = box_volume(&x->box) - first;
+	long n = s->n * per < rest ? s->n * per : rest;
+	struct box sub[2 * TENSOR_RANK];
+	int subs = table_range(sub, &x->box, first, n);
+	size_t at = s->at;
+
+	for (int i = 0; i < subs; i++) {
+		GROW(k->part, k->parts, k->part_cap);
+		k->part[k->parts++] = (struct move_part){ sub[i], at };
+		at += (size_t)box_volume(&sub[i]) * dtype_size(t);
+	}
+}
+
+/* A cheap first look: most pairs of boxes differ in their rows already. */
+static bool rows_meet(const struct box *a, const struct box *b)
+{
+	return !a->rank || (a->start[0] < b->start[0] + b->extent[0] && b->start[0] < a->start[0] + a->extent[0]);
+}
+
+static long index_in(const struct box *b, const long *at, bool last, const struct box *part)
+{
+	long x = 0;
+
+	for (int i = 0; i < b->rank; i++)
+		x = x * b->extent[i] + at[i] - b->start[i] + (last ? part->extent[i] - 1 : 0);
+	return x;
+}
+
+static void add_read(struct move_work *k, long source, long box, long first, long n)
+{
+	GROW(k->read, k->reads, k->read_cap);
+	k->read[k->reads++] = (struct move_read){ source, box, first, n };
+}
+
+/* The blocks of one old box that hold elements of the parts of its tensor. */
+static void add_reads(struct move_work *k, const struct checkpoint_move *m, const struct move_gather *g, long box)
+{
+	const struct checkpoint_tensor *s = &m->from->tensor[g->source];
+	const struct hdf5_box *b = &m->from->table->box[box];
+	struct box old = table_box(b, s->rank), in;
+	long per = (long)block_elements(s->dtype), blocks = table_blocks(b->bytes);
+	unsigned char *wanted = NULL;
+
+	for (long i = g->first; i < g->first + g->parts; i++) {
+		const struct box *part = &k->part[i].box;
+
+		if (!rows_meet(&old, part) || !box_intersect(&in, &old, part))
+			continue;
+		if (!wanted)
+			wanted = xcalloc((size_t)blocks, 1);
+		long lo = index_in(&old, in.start, false, &in) / per, hi = index_in(&old, in.start, true, &in) / per;
+		memset(wanted + lo, 1, (size_t)(hi - lo + 1));
+	}
+	for (long i = 0, n; wanted && i < blocks; i += n) {
+		for (n = 1; n < RUN && i + n < blocks && wanted[i + n] == wanted[i];)
+			n++;
+		if (wanted[i])
+			add_read(k, g->source, box, i, n);
+	}
+	free(wanted);
+}
+
+static int by_offset(const void *a, const void *b, void *arg)
+{
+	const struct move_read *x = a, *y = b;
+	const struct checkpoint_table *t = arg;
+	const struct hdf5_box *p = &t->box[x->box], *q = &t->box[y->box];
+
+	if (p->file != q->file)
+		return p->file < q->file ? -1 : 1;
+	if (p->offset != q->offset)
+		return p->offset < q->offset ? -1 : 1;
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+void move_work_init(struct move_work *k, const struct checkpoint_move *m, const struct move_batch *b)
+{
+	const struct checkpoint_table *t = m->from->table;
+
+	*k = (struct move_work){ 0 };
+	k->gather_of = xcalloc((size_t)m->from->n + 1, sizeof(long));
+	for (long i = b->span; i < b->span + b->spans; i++) {
+		long source = m->target[m->span[i].target].source, before = k->parts;
+
+		add_parts(k, m, &m->span[i]);
+		if (!k->gathers || k->gather[k->gathers - 1].source != source) {
+			GROW(k->gather, k->gathers, k->gather_cap);
+			k->gather_of[source] = k->gathers;
+			k->gather[k->gathers++] = (struct move_gather){ source, before, 0 };
+		}
+		k->gather[k->gathers - 1].parts += k->parts - before;
+	}
+	for (long i = 0; i < k->gathers; i++)
+		for (long box = t->first[k->gather[i].source]; box < t->first[k->gather[i].source + 1]; box++)
+			add_reads(k, m, &k->gather[i], box);
+	qsort_r(k->read, (size_t)k->reads, sizeof(*k->read), by_offset, (void *)t);
+}
+
+void move_work_release(struct move_work *k)
+{
+	free(k->part);
+	free(k->gather);
+	free(k->read);
+	free(k->gather_of);
+	*k = (struct move_work){ 0 };
+}
+
+/* -- moving ------------------------------------------------------------- */
+
+struct store { long target, block; size_t at; };
+
+struct mover {
+	const struct checkpoint_move *m;
+	struct checkpoint_writer *w;
+	const struct move_batch *batch;
+	struct move_work work;
+	struct store *store; long stores, store_cap;
+	char *buffer;
+	char **scratch;         /* a block for each thread */
+	pthread_mutex_t lock;   /* of what follows, and of the sums in w */
+	int rc;
+	struct err *e;
+};
+
+static bool has_failed(struct mover *v)
+{
+	return __atomic_load_n(&v->rc, __ATOMIC_RELAXED) != 0;
+}
+
+static void fail(struct mover *v, const struct err *e)
+{
+	pthread_mutex_lock(&v->lock);
+	if (!v->rc)
+		*v->e = *e;
+	__atomic_store_n(&v->rc, -1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* An old block's elements go to every part of the batch that they belong to. */
+static void scatter(struct mover *v, const struct move_read *r, long block, const char *bytes)
+{
+	const struct move_gather *g = &v->work.gather[v->work.gather_of[r->source]];
+	const struct checkpoint_tensor *s = &v->m->from->tensor[r->source];
+	struct box old = table_box(&v->m->from->table->box[r->box], s->rank), sub[2 * TENSOR_RANK], in;
+	size_t elem = dtype_size(s->dtype);
+	int subs = table_range(sub, &old, block * (long)block_elements(s->dtype), elements_in(&old, s->dtype, block));
+
+	for (int i = 0; i < subs; i++) {
+		for (long k = g->first; k < g->first + g->parts; k++) {
+			const struct move_part *p = &v->work.part[k];
+
+			if (rows_meet(&p->box, &sub[i]) && box_intersect(&in, &p->box, &sub[i]))
+				box_copy(v->buffer + p->at, &p->box, bytes, &sub[i], &in, elem);
+		}
+		bytes += (size_t)box_volume(&sub[i]) * elem;
+	}
+}
+
+static void gather_read(void *arg, long i, int thread)
+{
+	struct mover *v = arg;
+	const struct move_read *r = &v->work.read[i];
+	struct err e = ERR_INIT;
+
+	for (long k = r->first; k < r->first + r->n && !has_failed(v); k++) {
+		if (table_fetch(v->scratch[thread], v->m->from, r->source, r->box, k, &e))
+			fail(v, &e);
+		else
+			scatter(v, r, k, v->scratch[thread]);
+	}
+}
+
+static long box_of(const struct mover *v, const struct move_target *x)
+{
+	return v->w->table.first[v->w->place[x->tensor]] + x->nth;
+}
+
+static void store(struct mover *v, const struct move_target *x, long block, const void *bytes, const uint64_t *hash)
+{
+	long k = v->w->place[x->tensor];
+	struct digest sum = { 0, 0 };
+	struct err e = ERR_INIT;
+
+	if (writer_store(&sum, v->w, k, box_of(v, x), block, bytes, hash, &e)) {
+		fail(v, &e);
+		return;
+	}
+	pthread_mutex_lock(&v->lock);
+	v->w->sum[k] = digest_add(v->w->sum[k], sum);
+	v->w->put[box_of(v, x)] += elements_in(&x->box, v->w->tensor[k].dtype, block);
+	pthread_mutex_unlock(&v->lock);
+}
+
+static void store_gathered(void *arg, long i, int thread)
+{
+	struct mover *v = arg;
+	const struct store *s = &v->store[i];
+
+	(void)thread;
+	if (!has_failed(v))
+		store(v, &v->m->target[s->target], s->block, v->buffer + s->at, NULL);
+}
+
+static void copy_blocks(void *arg, long i, int thread)
+{
+	struct mover *v = arg;
+	const struct move_copy *c = &v->m->copy[v->batch->copy + i];
+	const struct move_target *x = &v->m->target[c->target];
+	const struct checkpoint_table *t = v->m->from->table;
+	struct err e = ERR_INIT;
+
+	for (long k = 0; k < c->n && !has_failed(v); k++) {
+		if (table_fetch(v->scratch[thread], v->m->from, x->source, c->box, c->from + k, &e))
+			fail(v, &e);
+		else
+			store(v, x, c->first + k, v->scratch[thread], &t->block[t->box[c->box].block + (uint64_t)(c->from + k)]);
+	}
+}
+
+static void list_stores(struct mover *v)
+{
+	const struct move_batch *b = v->batch;
+
+	v->stores = 0;
+	for (long i = b->span; i < b->span + b->spans; i++) {
+		const struct move_span *s = &v->m->span[i];
+
+		for (long k = 0; k < s->n; k++) {
+			GROW(v->store, v->stores, v->store_cap);
+			v->store[v->stores++] = (struct store){ s->target, s->first + k, s->at + (size_t)k * CHECKPOINT_BLOCK };
+		}
+	}
+}
+
+/* Threads read only shards that are open. */
+static int open_shards(struct mover *v, const struct move_batch *b)
+{
+	const struct checkpoint_move *m = v->m;
+
+	for (long i = 0; i < v->work.reads; i++)
+		if (table_open_shard(m->from, v->work.read[i].source, v->work.read[i].box, v->e))
+			return -1;
+	for (long i = b->copy; i < b->copy + b->copies; i++)
+		if (table_open_shard(m->from, m->target[m->copy[i].target].source, m->copy[i].box, v->e))
+			return -1;
+	return 0;
+}
+
+static double batch_bytes(const struct checkpoint_move *m, const struct move_batch *b)
+{
+	double bytes = (double)b->bytes;
+
+	for (long i = b->copy; i < b->copy + b->copies; i++) {
+		const struct move_target *x = &m->target[m->copy[i].target];
+		enum dtype t = m->from->tensor[x->source].dtype;
+
+		for (long k = 0; k < m->copy[i].n; k++)
+			bytes += (double)elements_in(&x->box, t, m->copy[i].first + k) * (double)dtype_size(t);
+	}
+	return bytes;
+}
+
+static int move_batch(struct mover *v, const struct move_batch *b)
+{
+	v->batch = b;
+	move_work_init(&v->work, v->m, b);
+	if (open_shards(v, b))
+		v->rc = -1;
+	if (!v->rc)
+		pool_run(gather_read, v, v->work.reads);
+	list_stores(v);
+	if (!v->rc)
+		pool_run(store_gathered, v, v->stores);
+	if (!v->rc)
+		pool_run(copy_blocks, v, b->copies);
+	move_work_release(&v->work);
+	return v->rc;
+}
+
+int checkpoint_move_run(struct checkpoint_move *m, struct checkpoint_writer *w, void (*moved)(void *arg, double bytes),
+			void *arg, struct err *e)
+{
+	struct mover v = { .m = m, .w = w, .e = e, .lock = PTHREAD_MUTEX_INITIALIZER };
+	int threads = pool_threads();
+
+	v.buffer = m->largest ? big_alloc(m->largest, "blocks on their way to another layout") : NULL;
+	v.scratch = xcalloc((size_t)threads, sizeof(*v.scratch));
+	for (int i = 0; i < threads; i++)
+		v.scratch[i] = xmalloc(CHECKPOINT_BLOCK);
+	for (long i = 0; i < m->batches && !v.rc; i++)
+		if (!move_batch(&v, &m->batch[i]) && moved)
+			moved(arg, batch_bytes(m, &m->batch[i]));
+	for (int i = 0; i < threads; i++)
+		free(v.scratch[i]);
+	free(v.scratch);
+	free(v.store);
+	if (v.buffer)
+		big_free(v.buffer);
+	w->same_as = m->from;
+	return v.rc;
+}
