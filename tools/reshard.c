@@ -21,6 +21,7 @@ static struct {
 	const char *out, *like, *compress;
 	struct layout_words layout;
 	bool weights_only, dry_run;
+	struct digest like_digest;
 } o;
 
 static const struct opt table[] = {
@@ -69,7 +70,7 @@ static void choose_layout(struct layout *l, const struct checkpoint *c, const st
 {
 	struct err e = ERR_INIT;
 
-	if (o.like ? layout_of_other(l, o.like, c, m, &e) : layout_from_words(l, &o.layout, m, &e))
+	if (o.like ? layout_of_other(l, &o.like_digest, o.like, c, m, &e) : layout_from_words(l, &o.layout, m, &e))
 		die_err(&e);
 }
 
@@ -136,12 +137,15 @@ static void move(struct checkpoint_writer *w, struct checkpoint_move *m, double 
 	log_info("%.0f MB moved in %.2f s", total / 1e6, seconds_now() - start);
 }
 
-static void report(const struct move_totals *t)
+static void report(const struct listing *t)
 {
 	struct json_out line = { 0 };
 	struct checkpoint c;
 	char hex[33];
+	long bytes = 0;
 
+	for (long i = 0; i < t->pieces; i++)
+		bytes += box_volume(&t->piece[i].box) * (long)dtype_size(t->tensor[t->piece[i].tensor].dtype);
 	load_checkpoint(&c, o.out);
 	json_begin(&line, '{');
 	json_add_str(&line, "checkpoint", o.out);
@@ -149,8 +153,8 @@ static void report(const struct move_totals *t)
 	json_add_str(&line, "optimizer_digest", c.has_optimizer ? digest_hex(hex, c.optimizer_digest) : NULL);
 	json_key(&line, "layout");
 	layout_to_json(&line, &c.layout);
-	json_add_int(&line, "boxes", t->boxes);
-	json_add_int(&line, "bytes", (long)t->bytes_written);
+	json_add_int(&line, "boxes", t->pieces);
+	json_add_int(&line, "bytes", bytes);
 	json_end(&line);
 	puts(line.s.s);
 	json_out_release(&line);
@@ -160,7 +164,7 @@ static void report(const struct move_totals *t)
 static void write_checkpoint(struct checkpoint *c, struct checkpoint_move *m, const struct listing *t, const struct layout *l,
 			     struct comm *comm, int argc, char **argv)
 {
-	struct history_input input[2] = { { "checkpoint", c->dir, input_digest(c->dir) } };
+	struct history_input input[2] = { { "checkpoint", c->dir, c->weights_digest } };
 	struct move_totals totals = checkpoint_move_totals(m);
 	struct str cursor = { 0 }, recipe = { 0 };
 	struct checkpoint_meta meta;
@@ -169,7 +173,7 @@ static void write_checkpoint(struct checkpoint *c, struct checkpoint_move *m, co
 
 	describe(&meta, &cursor, &recipe, c, l);
 	if (o.like)
-		input[1] = (struct history_input){ "like", o.like, input_digest(o.like) };
+		input[1] = (struct history_input){ "like", o.like, o.like_digest };
 	start_history(&meta.history, "reshard", argc, argv, NULL, NULL, input, 1 + !!o.like, c->history);
 	meta.history.recipe = recipe.s;
 	if (checkpoint_create(&w, o.out, &meta, t->tensor, t->n, t->piece, t->pieces, comm, &e))
@@ -179,7 +183,7 @@ static void write_checkpoint(struct checkpoint *c, struct checkpoint_move *m, co
 	if (checkpoint_commit(w, &e))
 		die_err(&e);
 	if (!comm || !comm->rank)
-		report(&totals);
+		report(t);
 	str_release(&cursor);
 	str_release(&recipe);
 }
@@ -205,7 +209,8 @@ int main(int argc, char **argv)
 	load_config(&config, &c);
 	choose_layout(&l, &c, &config);
 	if (listing_init(&t, &c, &config, &l, o.weights_only, &e) ||
-	    checkpoint_move_plan(&m, &c, t.tensor, t.n, t.piece, t.pieces, world.rank, world.size, buffer_memory(), &e))
+	    checkpoint_move_plan(&m, &c, t.tensor, t.n, t.piece, t.pieces, 
+				 o.dry_run ? 0 : world.rank, o.dry_run ? 1 : world.size, buffer_memory(), &e))
 		die_err(&e);
 	if (o.dry_run) {
 		struct move_totals totals = checkpoint_move_totals(m);

@@ -12,8 +12,11 @@ struct layout_words { const char *tp, *pp, *ep, *etp, *dp, *cp, *stages; };
  * so.
  */
 int layout_from_words(struct layout *l, const struct layout_words *w, const struct model_config *c, struct err *e) MUST_CHECK;
-/* The layout of another checkpoint of the same model (every weight there under that name with that shape): EX_DATAERR otherwise. */
-int layout_of_other(struct layout *l, const char *dir, const struct checkpoint *c, const struct model_config *m, struct err *e) MUST_CHECK;
+/*
+ * The layout of another checkpoint of the same model (every weight there under that name with that shape), and its weights_digest:
+ * EX_DATAERR otherwise.
+ */
+int layout_of_other(struct layout *l, struct digest *weights, const char *dir, const struct checkpoint *c, const struct model_config *m, struct err *e) MUST_CHECK;
 
 /* What the new checkpoint holds and how it is cut. */
 struct listing {

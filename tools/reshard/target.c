@@ -60,13 +60,14 @@ static int same_model(const struct checkpoint *a, const struct checkpoint *b, st
 	return 0;
 }
 
-int layout_of_other(struct layout *l, const char *dir, const struct checkpoint *c, const struct model_config *m, struct err *e)
+int layout_of_other(struct layout *l, struct digest *weights, const char *dir, const struct checkpoint *c, const struct model_config *m, struct err *e)
 {
 	struct checkpoint other;
 	int rc;
 
 	if (checkpoint_open(&other, dir, e))
 		return -1;
+	*weights = other.weights_digest;
 	rc = same_model(c, &other, e) || same_model(&other, c, e) ? -1 : 0;
 	if (!rc) {
 		layout_copy(l, &other.layout);
