@@ -15,11 +15,13 @@ static void add_parts(struct move_work *k, const struct checkpoint_move *m, cons
 {
 	const struct move_target *x = &m->target[s->target];
 	enum dtype t = m->from->tensor[x->source].dtype;
-	long per = (long)block_elements(t), first = s->first * per, rest = box_volume(&x->box) - first;
-	long n = s->n * per < rest ? s->n * per : rest;
+	long first = block_first(x, s->first), last, n;
 	struct box sub[2 * TENSOR_RANK];
-	int subs = table_range(sub, &x->box, first, n);
 	size_t at = s->at;
+	int subs;
+
+	n = grid_range(&last, &x->grid, s->first + s->n - 1);
+	subs = table_range(sub, &x->box, first, last + n - first);
 
 	for (int i = 0; i < subs; i++) {
 		GROW(k->part, k->parts, k->part_cap);
@@ -34,12 +36,13 @@ static bool rows_meet(const struct box *a, const struct box *b)
 	return !a->rank || (a->start[0] < b->start[0] + b->extent[0] && b->start[0] < a->start[0] + a->extent[0]);
 }
 
-static long index_in(const struct box *b, const long *at, bool last, const struct box *part)
+/* Index in a dense box of the first or the last element of a part of it. */
+static long index_in(const struct box *b, const struct box *part, bool last)
 {
 	long x = 0;
 
 	for (int i = 0; i < b->rank; i++)
-		x = x * b->extent[i] + at[i] - b->start[i] + (last ? part->extent[i] - 1 : 0);
+		x = x * b->extent[i] + part->start[i] - b->start[i] + (last ? part->extent[i] - 1 : 0);
 	return x;
 }
 
@@ -55,7 +58,7 @@ static void add_reads(struct move_work *k, const struct checkpoint_move *m, cons
 	const struct checkpoint_tensor *s = &m->from->tensor[g->source];
 	const struct hdf5_box *b = &m->from->table->box[box];
 	struct box old = table_box(b, s->rank), in;
-	long per = (long)block_elements(s->dtype), blocks = table_blocks(b->bytes);
+	struct grid grid = table_grid(m->from->table, b);
 	unsigned char *wanted = NULL;
 
 	for (long i = g->first; i < g->first + g->parts; i++) {
@@ -64,12 +67,12 @@ static void add_reads(struct move_work *k, const struct checkpoint_move *m, cons
 		if (!rows_meet(&old, part) || !box_intersect(&in, &old, part))
 			continue;
 		if (!wanted)
-			wanted = xcalloc((size_t)blocks, 1);
-		long lo = index_in(&old, in.start, false, &in) / per, hi = index_in(&old, in.start, true, &in) / per;
+			wanted = xcalloc((size_t)grid.blocks, 1);
+		long lo = grid_block(&grid, index_in(&old, &in, false)), hi = grid_block(&grid, index_in(&old, &in, true));
 		memset(wanted + lo, 1, (size_t)(hi - lo + 1));
 	}
-	for (long i = 0, n; wanted && i < blocks; i += n) {
-		for (n = 1; n < RUN && i + n < blocks && wanted[i + n] == wanted[i];)
+	for (long i = 0, n; wanted && i < grid.blocks; i += n) {
+		for (n = 1; n < RUN && i + n < grid.blocks && wanted[i + n] == wanted[i];)
 			n++;
 		if (wanted[i])
 			add_read(k, g->source, box, i, n);
@@ -158,9 +161,12 @@ static void scatter(struct mover *v, const struct move_read *r, long block, cons
 {
 	const struct move_gather *g = &v->work.gather[v->work.gather_of[r->source]];
 	const struct checkpoint_tensor *s = &v->m->from->tensor[r->source];
-	struct box old = table_box(&v->m->from->table->box[r->box], s->rank), sub[2 * TENSOR_RANK], in;
+	const struct hdf5_box *b = &v->m->from->table->box[r->box];
+	struct box old = table_box(b, s->rank), sub[2 * TENSOR_RANK], in;
+	struct grid grid = table_grid(v->m->from->table, b);
 	size_t elem = dtype_size(s->dtype);
-	int subs = table_range(sub, &old, block * (long)block_elements(s->dtype), elements_in(&old, s->dtype, block));
+	long first, n = grid_range(&first, &grid, block);
+	int subs = table_range(sub, &old, first, n);
 
 	for (int i = 0; i < subs; i++) {
 		for (long k = g->first; k < g->first + g->parts; k++) {
@@ -194,7 +200,7 @@ static long box_of(const struct mover *v, const struct move_target *x)
 
 static void store(struct mover *v, const struct move_target *x, long block, const void *bytes, const uint64_t *hash)
 {
-	long k = v->w->place[x->tensor];
+	long k = v->w->place[x->tensor], first;
 	struct digest sum = { 0, 0 };
 	struct err e = ERR_INIT;
 
@@ -204,7 +210,7 @@ static void store(struct mover *v, const struct move_target *x, long block, cons
 	}
 	pthread_mutex_lock(&v->lock);
 	v->w->sum[k] = digest_add(v->w->sum[k], sum);
-	v->w->put[box_of(v, x)] += elements_in(&x->box, v->w->tensor[k].dtype, block);
+	v->w->put[box_of(v, x)] += grid_range(&first, &x->grid, block);
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -241,10 +247,12 @@ static void list_stores(struct mover *v)
 	v->stores = 0;
 	for (long i = b->span; i < b->span + b->spans; i++) {
 		const struct move_span *s = &v->m->span[i];
+		size_t at = s->at;
 
 		for (long k = 0; k < s->n; k++) {
 			GROW(v->store, v->stores, v->store_cap);
-			v->store[v->stores++] = (struct store){ s->target, s->first + k, s->at + (size_t)k * CHECKPOINT_BLOCK };
+			v->store[v->stores++] = (struct store){ s->target, s->first + k, at };
+			at += block_bytes(v->m, &v->m->target[s->target], s->first + k);
 		}
 	}
 }
@@ -269,10 +277,9 @@ static double batch_bytes(const struct checkpoint_move *m, const struct move_bat
 
 	for (long i = b->copy; i < b->copy + b->copies; i++) {
 		const struct move_target *x = &m->target[m->copy[i].target];
-		enum dtype t = m->from->tensor[x->source].dtype;
 
 		for (long k = 0; k < m->copy[i].n; k++)
-			bytes += (double)elements_in(&x->box, t, m->copy[i].first + k) * (double)dtype_size(t);
+			bytes += (double)block_bytes(m, x, m->copy[i].first + k);
 	}
 	return bytes;
 }

@@ -11,7 +11,7 @@
  * a larger one a batch takes the blocks that begin in the same rows, whatever box they are of, so that only the old blocks at the
  * edges are read twice.
  *
- *	checkpoint_move_plan(&m, from, tensors, n, piece, pieces, rank, ranks, memory, e)
+ *	checkpoint_move_plan(&m, from, tensors, n, piece, pieces, compress, rank, ranks, memory, e)
  *	checkpoint_create(&w, ..., tensors, n, piece, pieces, comm, e)          the same ones
  *	checkpoint_move_run(m, w, moved, arg, e)
  *	checkpoint_commit(w, e)
@@ -34,12 +34,12 @@ struct move_totals {
 struct checkpoint_move;
 
 /*
- * Each tensor is found in `from` by name and slot: absent, or of another type or shape, is EX_DATAERR.  memory: bytes for buffers;
- * EX_USAGE where it is too little for a block a thread.  Borrows `from`, whose shards are opened, but not the lists.
+ * Each tensor is found in `from` by name and slot: absent, or of another type or shape, is EX_DATAERR.  compress: as in
+ * checkpoint_meta.  memory: bytes for buffers; EX_USAGE where it is too little for a block a thread.  Borrows `from`, not the lists.
  */
 int checkpoint_move_plan(struct checkpoint_move **m, struct checkpoint *from, const struct checkpoint_tensor *tensors, long n,
-			 const struct checkpoint_piece *piece, long pieces, int rank, int ranks, size_t memory,
-			 struct err *e) MUST_CHECK;
+			 const struct checkpoint_piece *piece, long pieces, int compress, int rank, int ranks,
+			 size_t memory, struct err *e) MUST_CHECK;
 struct move_totals checkpoint_move_totals(const struct checkpoint_move *m);
 /*
  * From one thread; the pool works inside.  moved (may be NULL) is told bytes as they are stored.  Commit then compares the digest of

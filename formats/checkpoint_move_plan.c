@@ -50,9 +50,20 @@ static int by_place(const void *a, const void *b, void *arg)
 	return x->nth < y->nth ? -1 : x->nth > y->nth;
 }
 
+static struct grid grid_of_piece(const struct checkpoint_tensor *t, const struct box *b, bool compressed)
+{
+	struct hdf5_box x = { .dtype = t->dtype, .bytes = (uint64_t)box_volume(b) * dtype_size(t->dtype) };
+
+	if (!x.bytes)
+		bug("%s: an empty piece", t->name);
+	for (int i = 0; i < b->rank; i++)
+		x.extent[i] = b->extent[i];
+	return grid_of(&x, compressed);
+}
+
 static int take_targets(struct checkpoint_move *m, const struct checkpoint_tensor *tensors, long n,
-			const struct checkpoint_piece *piece, long pieces, int rank, int ranks,
-			struct err *e)
+			const struct checkpoint_piece *piece, long pieces, bool compressed, int rank,
+			int ranks, struct err *e)
 {
 	long *source = xcalloc((size_t)n + 1, sizeof(*source)), *nth = xcalloc((size_t)n + 1, sizeof(*nth));
 	int rc = 0;
@@ -65,7 +76,7 @@ static int take_targets(struct checkpoint_move *m, const struct checkpoint_tenso
 		struct move_target *x = &m->target[m->targets];
 
 		*x = (struct move_target){ .tensor = t, .nth = nth[t]++, .source = source[t], .box = piece[i].box };
-		x->blocks = table_blocks((uint64_t)box_volume(&x->box) * dtype_size(tensors[t].dtype));
+		x->grid = grid_of_piece(&tensors[t], &x->box, compressed);
 		m->targets += piece[i].file % ranks == rank;
 	}
 	free(source);
@@ -139,30 +150,31 @@ static void find_same(long *from, long *box, const struct checkpoint_move *m, co
 {
 	const struct checkpoint_table *t = m->from->table;
 	const struct checkpoint_tensor *s = &m->from->tensor[x->source];
-	long per = (long)block_elements(s->dtype), volume = box_volume(&x->box);
+	long volume = box_volume(&x->box);
 
-	for (long k = 0; k < x->blocks; k++)
+	for (long k = 0; k < x->grid.blocks; k++)
 		from[k] = -1;
 	for (long i = t->first[x->source]; i < t->first[x->source + 1]; i++) {
 		struct box old = table_box(&t->box[i], s->rank), both;
-		long shift, first, row;
+		struct grid g = table_grid(t, &t->box[i]);
+		long row = s->rank ? volume / x->box.extent[0] : 1, shift = 0, end;
 
 		if (!same_rows(&old, &x->box) || !box_intersect(&both, &old, &x->box))
 			continue;
-		row = s->rank ? volume / x->box.extent[0] : 1;
+		end = box_volume(&old);
 		/* The target's element 0 is the old box's element `shift`, which may lie before it. */
-		shift = s->rank ? (x->box.start[0] - old.start[0]) * row : 0;
-		if (shift % per)
-			continue;
-		first = s->rank ? (both.start[0] - x->box.start[0]) * row / per : 0;
-		for (long k = first; k < x->blocks; k++) {
-			long b = k + shift / per;
+		if (s->rank)
+			shift = (x->box.start[0] - old.start[0]) * row;
+		for (long k = shift < 0 ? grid_block(&x->grid, -shift) : 0; k < x->grid.blocks; k++) {
+			long at, has, n = grid_range(&at, &x->grid, k), b;
 
-			if (b < 0)
+			at += shift;
+			if (at < 0)
 				continue;
-			if (b >= table_blocks(t->box[i].bytes))
+			if (at + n > end)
 				break;
-			if (elements_in(&old, s->dtype, b) != elements_in(&x->box, s->dtype, k))
+			b = grid_block(&g, at);
+			if (grid_range(&has, &g, b) != n || has != at)
 				continue;
 			from[k] = b;
 			box[k] = i;
@@ -172,7 +184,7 @@ static void find_same(long *from, long *box, const struct checkpoint_move *m, co
 
 static void add_copies(struct checkpoint_move *m, long target, const long *from, const long *box)
 {
-	long blocks = m->target[target].blocks;
+	long blocks = m->target[target].grid.blocks;
 
 	for (long k = 0; k < blocks;) {
 		long n = 1;
@@ -204,14 +216,6 @@ static int by_row(const void *a, const void *b)
 	return x->block < y->block ? -1 : x->block > y->block;
 }
 
-static size_t bytes_of(const struct checkpoint_move *m, long target, long block)
-{
-	const struct move_target *x = &m->target[target];
-	enum dtype t = m->from->tensor[x->source].dtype;
-
-	return (size_t)elements_in(&x->box, t, block) * dtype_size(t);
-}
-
 /* Row bands: what one band has of each box goes into the same batch. */
 static void band(struct block_at *at, long n, size_t bytes, size_t most, long rows)
 {
@@ -225,13 +229,13 @@ static void band(struct block_at *at, long n, size_t bytes, size_t most, long ro
 static void plan_tensor(struct checkpoint_move *m, long first, long end)
 {
 	const struct checkpoint_tensor *s = &m->from->tensor[m->target[first].source];
-	long blocks = 0, n = 0, per = (long)block_elements(s->dtype), old = checkpoint_boxes(m->from, m->target[first].source);
+	long blocks = 0, n = 0, old = checkpoint_boxes(m->from, m->target[first].source);
 	long *from, *box;
 	struct block_at *at;
 	size_t bytes = 0, most = (size_t)(old > 1 << 12 ? 1 << 12 : old) * EACH_BOX;
 
 	for (long i = first; i < end; i++)
-		blocks += m->target[i].blocks;
+		blocks += m->target[i].grid.blocks;
 	at = xcalloc((size_t)blocks + 1, sizeof(*at));
 	from = xcalloc((size_t)blocks + 1, sizeof(*from));
 	box = xcalloc((size_t)blocks + 1, sizeof(*box));
@@ -241,11 +245,11 @@ static void plan_tensor(struct checkpoint_move *m, long first, long end)
 
 		find_same(from, box, m, x);
 		add_copies(m, i, from, box);
-		for (long k = 0; k < x->blocks; k++) {
+		for (long k = 0; k < x->grid.blocks; k++) {
 			if (from[k] >= 0)
 				continue;
-			at[n++] = (struct block_at){ (s->rank ? x->box.start[0] : 0) + k * per / row, i, k };
-			bytes += bytes_of(m, i, k);
+			at[n++] = (struct block_at){ (s->rank ? x->box.start[0] : 0) + block_first(x, k) / row, i, k };
+			bytes += block_bytes(m, x, k);
 		}
 	}
 	most = most < BATCH ? BATCH : most;
@@ -257,7 +261,7 @@ static void plan_tensor(struct checkpoint_move *m, long first, long end)
 	for (long i = 0; i < n; i++) {
 		if (i && at[i].row != at[i - 1].row && bytes > most && last_batch(m)->bytes > most / 2)
 			open_batch(m);
-		add_block(m, at[i].target, at[i].block, bytes_of(m, at[i].target, at[i].block));
+		add_block(m, at[i].target, at[i].block, block_bytes(m, &m->target[at[i].target], at[i].block));
 	}
 	free(at);
 	free(from);
@@ -271,11 +275,14 @@ static void count(struct checkpoint_move *m)
 	t->boxes = m->targets;
 	t->batches = m->batches;
 	for (long i = 0; i < m->targets; i++)
-		for (long k = 0; k < m->target[i].blocks; k++)
-			t->bytes_written += (double)bytes_of(m, i, k);
-	for (long i = 0; i < m->copies; i++)
+		for (long k = 0; k < m->target[i].grid.blocks; k++)
+			t->bytes_written += (double)block_bytes(m, &m->target[i], k);
+	for (long i = 0; i < m->copies; i++) {
+		const struct hdf5_box *b = &m->from->table->box[m->copy[i].box];
+
 		for (long k = 0; k < m->copy[i].n; k++)
-			t->bytes_read += (double)bytes_of(m, m->copy[i].target, m->copy[i].first + k);
+			t->bytes_read += (double)m->from->table->chunk[b->block + (uint64_t)(m->copy[i].from + k)].bytes;
+	}
 	for (long i = 0; i < m->copies; i++)
 		t->runs += !i || m->copy[i].box != m->copy[i - 1].box || m->copy[i].from != m->copy[i - 1].from + m->copy[i - 1].n;
 	for (long i = 0; i < m->batches; i++) {
@@ -284,10 +291,10 @@ static void count(struct checkpoint_move *m)
 		move_work_init(&k, m, &m->batch[i]);
 		for (long r = 0; r < k.reads; r++) {
 			const struct hdf5_box *b = &m->from->table->box[k.read[r].box];
-			uint64_t at = (uint64_t)k.read[r].first * CHECKPOINT_BLOCK,
-				 n = (uint64_t)k.read[r].n * CHECKPOINT_BLOCK;
+			const struct hdf5_chunk *c = &m->from->table->chunk[b->block + (uint64_t)k.read[r].first];
 
-			t->bytes_read += (double)(n < b->bytes - at ? n : b->bytes - at);
+			for (long j = 0; j < k.read[r].n; j++)
+				t->bytes_read += (double)c[j].bytes;
 			t->runs += !r || k.read[r].box != k.read[r - 1].box ||
 				   k.read[r].first != k.read[r - 1].first + k.read[r - 1].n;
 		}
@@ -298,8 +305,8 @@ static void count(struct checkpoint_move *m)
 
 int checkpoint_move_plan(struct checkpoint_move **out, struct checkpoint *from,
 			 const struct checkpoint_tensor *tensors, long n,
-			 const struct checkpoint_piece *piece, long pieces, int rank, int ranks,
-			 size_t memory, struct err *e)
+			 const struct checkpoint_piece *piece, long pieces, int compress, int rank,
+			 int ranks, size_t memory, struct err *e)
 {
 	struct checkpoint_move *m = *out = xcalloc(1, sizeof(*m));
 	size_t least = ((size_t)pool_threads() + 1) * CHECKPOINT_BLOCK;
@@ -307,7 +314,7 @@ int checkpoint_move_plan(struct checkpoint_move **out, struct checkpoint *from,
 	m->from = from;
 	if (memory < least)
 		err_set(e, EX_USAGE, "%zu bytes of memory for buffers, wanted at least %zu", memory, least);
-	if (memory < least || take_targets(m, tensors, n, piece, pieces, rank, ranks, e)) {
+	if (memory < least || take_targets(m, tensors, n, piece, pieces, compress > 0, rank, ranks, e)) {
 		checkpoint_move_free(m);
 		*out = NULL;
 		return -1;
@@ -318,9 +325,6 @@ int checkpoint_move_plan(struct checkpoint_move **out, struct checkpoint *from,
 			end++;
 		plan_tensor(m, i, end);
 	}
-	for (long i = 0; i < m->targets; i++)
-		if (m->target[i].blocks == 0)
-			bug("an empty piece");
 	count(m);
 	return 0;
 }

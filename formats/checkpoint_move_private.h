@@ -11,8 +11,8 @@ struct move_target {
 	long tensor;            /* index into the caller's tensors */
 	long nth;               /* among the boxes of that tensor, as given */
 	long source;            /* the tensor in `from` */
-	long blocks;
 	struct box box;
+	struct grid grid;
 };
 
 /* Neighbouring blocks of a target that are copied from neighbouring blocks of an old box. */
@@ -35,16 +35,19 @@ struct checkpoint_move {
 	struct move_totals totals;
 };
 
-static inline size_t block_elements(enum dtype t)
+static inline size_t block_bytes(const struct checkpoint_move *m, const struct move_target *x, long block)
 {
-	return CHECKPOINT_BLOCK / dtype_size(t);
-}
-/* Elements in block k of a box: fewer than block_elements() in the last. */
-static inline long elements_in(const struct box *b, enum dtype t, long k)
-{
-	long per = (long)block_elements(t), rest = box_volume(b) - k * per;
+	long first;
 
-	return rest < per ? rest : per;
+	return (size_t)grid_range(&first, &x->grid, block) * dtype_size(m->from->tensor[x->source].dtype);
+}
+/* Elements of the target in front of a block. */
+static inline long block_first(const struct move_target *x, long block)
+{
+	long first;
+
+	grid_range(&first, &x->grid, block);
+	return first;
 }
 
 /* Part of a span that is a box: what box_copy() writes to. */

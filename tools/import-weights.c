@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "libcommon/pool.h"
+#include "tools/shared/pieces.h"
 #include "tools/shared/start.h"
 
 static struct opts {
@@ -36,10 +37,10 @@ static const struct opt table[] = {
 	OPT_HEADING("A random start:"),
 	OPT_STR(0, "init", &o.init, "CONFIG", "a new model of this config.json, instead of SRC"),
 	OPT_LONG(0, "seed", &o.seed, "N", "seed of the new model"),
-	OPT_HEADING("Layout (not built yet):"),
+	OPT_HEADING("Layout:"),
 	OPT_LONG(0, "tp", &o.tp, "N", "tensor parallel size"),
-	OPT_LONG(0, "pp", &o.pp, "N", "pipeline parallel size"),
-	OPT_LONG(0, "ep", &o.ep, "N", "expert parallel size"),
+	OPT_LONG(0, "pp", &o.pp, "N", "pipeline stages, of about as many layers each"),
+	OPT_LONG(0, "ep", &o.ep, "N", "ranks that share the experts"),
 	OPT_LONG(0, "etp", &o.etp, "N", "tensor parallel size of experts"),
 	OPT_STR(0, "base", &o.base, "CKPT", "the model that an adapter belongs to"),
 	OPT_END
@@ -66,9 +67,6 @@ static void check_options(int nargs)
 		die(EX_USAGE, "--seed %ld: wanted 0 or more", o.seed);
 	if (o.base)
 		die(EX_UNAVAILABLE, "--base: importing adapters is not built");
-	if (o.tp != 1 || o.pp != 1 || o.ep != 1 || o.etp != 1)
-		die(EX_UNAVAILABLE,
-		    "--tp, --pp, --ep, --etp: only 1 is built; layouts come with reshard");
 }
 
 /* DTYPE_NONE: as the source has it. */
@@ -102,6 +100,23 @@ static void open_source(struct source *s, const char *path, enum dtype dtype)
 		log_warn("%s: no tokenizer; the checkpoint works with token ids only", s->path);
 }
 
+/* As many data-parallel ranks as the experts need; train-step writes in the layout of its own run. */
+static void choose_layout(struct layout *l, const struct model_config *c)
+{
+	struct err e = ERR_INIT;
+
+	layout_init(l, c->layers);
+	l->tp = o.tp;
+	l->ep = o.ep;
+	l->etp = o.etp;
+	if (o.pp >= 1 && o.pp <= c->layers)
+		layout_balance(l, o.pp);
+	l->pp = o.pp;
+	layout_fit_dp(l);
+	if (layout_check(l, c, &e))
+		die_err(&e);
+}
+
 static struct checkpoint_writer *create(const struct source *s, const struct planned *p, long n,
 					int argc, char **argv)
 {
@@ -110,13 +125,24 @@ static struct checkpoint_writer *create(const struct source *s, const struct pla
 	struct checkpoint_meta meta = { .head = "lm", .compress = o.level };
 	struct checkpoint_tensor *t = describe_planned(p, n);
 	struct checkpoint_writer *w;
+	struct checkpoint_piece *piece;
+	struct param_table params;
+	struct layout l;
 	struct err e = ERR_INIT;
+	long pieces;
 
+	choose_layout(&l, &s->config);
+	param_table_init(&params, &s->config);
+	pieces = layout_pieces(&piece, t, n, &params, &l);
+	meta.layout = &l;
 	start_history(&meta.history, "import-weights", argc, argv, NULL, o.init ? &s->seed : NULL,
 		      &input, 1, NULL);
-	if (checkpoint_create(&w, o.out, &meta, t, n, NULL, 0, NULL, &e))
+	if (checkpoint_create(&w, o.out, &meta, t, n, piece, pieces, NULL, &e))
 		die_err(&e);
 	free(t);
+	free(piece);
+	param_table_release(&params);
+	layout_release(&l);
 	return w;
 }
 

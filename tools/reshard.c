@@ -21,6 +21,7 @@ static struct {
 	const char *out, *like, *compress;
 	struct layout_words layout;
 	bool weights_only, dry_run;
+	int level;                      /* of compression */
 	struct digest like_digest;
 } o;
 
@@ -34,7 +35,7 @@ static const struct opt table[] = {
 	OPT_STR(0, "cp", &o.layout.cp, "N", "context parallel size, which cuts it too; absent: 1"),
 	OPT_STR(0, "stages", &o.layout.stages, "N,N,...", "layers of each pipeline stage, in place of --pp"),
 	OPT_STR(0, "like", &o.like, "CKPT3", "the layout of this checkpoint of the same model"),
-	OPT_STR(0, "compress", &o.compress, "zstd[:LEVEL]", "store compressed"),
+	OPT_STR(0, "compress", &o.compress, "zstd[:LEVEL]", "store compressed, at a level of 1 to 19 (default 3); absent: not compressed"),
 	OPT_FLAG(0, "weights-only", &o.weights_only, "leave optimizer state, counters and cursor behind"),
 	OPT_FLAG(0, "dry-run", &o.dry_run, "print the plan and write nothing"),
 	OPT_END
@@ -45,13 +46,14 @@ static const struct tool tool = { "reshard", "checkpoint in one layout -> checkp
 static void check_options(void)
 {
 	const struct layout_words *w = &o.layout;
+	struct err e = ERR_INIT;
 
 	if (!o.out && !o.dry_run)
 		die(EX_USAGE, "-o CKPT2 is missing: where the checkpoint shall be written");
 	if (o.like && (w->tp || w->pp || w->ep || w->etp || w->dp || w->cp || w->stages))
 		die(EX_USAGE, "found --like and sizes of a layout, wanted one of them");
-	if (o.compress)
-		die(EX_UNAVAILABLE, "--compress %s: storing compressed is not built", o.compress);
+	if (o.compress && checkpoint_compression(&o.level, o.compress, &e))
+		die_err(&e);
 	if (common.threads < 0)
 		die(EX_USAGE, "--threads %ld: wanted at least 1", common.threads);
 }
@@ -81,7 +83,7 @@ static void describe(struct checkpoint_meta *meta, struct str *cursor, struct st
 	struct json_out text = { .indent = -1 };
 	struct err e = ERR_INIT;
 
-	*meta = (struct checkpoint_meta){ .head = c->head, .precision = c->precision, .layout = l };
+	*meta = (struct checkpoint_meta){ .head = c->head, .precision = c->precision, .layout = l, .compress = o.level };
 	if (!o.weights_only) {
 		meta->optimizer = c->optimizer;
 		meta->counters = c->counters;
@@ -209,7 +211,7 @@ int main(int argc, char **argv)
 	load_config(&config, &c);
 	choose_layout(&l, &c, &config);
 	if (listing_init(&t, &c, &config, &l, o.weights_only, &e) ||
-	    checkpoint_move_plan(&m, &c, t.tensor, t.n, t.piece, t.pieces, 
+	    checkpoint_move_plan(&m, &c, t.tensor, t.n, t.piece, t.pieces, o.level,
 				 o.dry_run ? 0 : world.rank, o.dry_run ? 1 : world.size, buffer_memory(), &e))
 		die_err(&e);
 	if (o.dry_run) {

@@ -108,8 +108,8 @@ run 64 "no source" import-weights -o b
 run 64 "no -o" import-weights full
 run 64 "two sources" import-weights full --init init.json -o b
 run 64 "an unknown type" import-weights full --dtype int8 -o b
-run 69 "a layout" import-weights full --tp 2 -o b
-has err 'layouts come with reshard' "is not built"
+run 64 "a layout that the model cannot have" import-weights full --tp 7 -o b
+has err 'tp 7 does not divide' "is named"
 run 69 "an adapter" import-weights full --base full.ckpt -o b
 run 66 "no such source" import-weights nowhere -o b
 run 73 "the output exists" import-weights full -o full.ckpt

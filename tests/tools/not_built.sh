@@ -18,12 +18,9 @@ lacks "a teacher" cairn score samples -o x --teacher start
 lacks "GGUF out" cairn export start -o x --format gguf
 lacks "adapters out" cairn export start -o x --base start
 lacks "adapters in" cairn import-weights --init model.json -o x --base start
-lacks "layouts" cairn import-weights --init model.json -o x --tp 2
 sed 's/"llama"/"qwen3_moe"/' model.json >moe.json
 lacks "mixture of experts" cairn import-weights --init moe.json -o x
 lacks "CUDA" cairn rollout start --prompts train.jsonl -o x --device cuda
-lacks "compressed checkpoints" cairn reshard start -o x --compress zstd:1
-lacks "reshard" cairn reshard start -o x --tp 2
 lacks "many jobs" cairn --jobs -
 for program in "rollout start --prompts train.jsonl" "score samples" "train-step start --data train.jsonl"; do
 	# shellcheck disable=SC2086
