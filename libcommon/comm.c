@@ -98,6 +98,7 @@ static void at_exit(int code, void *arg)
 	if (!code) {
 		if (the_world.ops)
 			comm_meet_at_exit(&the_world);
+		comm_progress_end();
 		library->finish();
 		return;
 	}
@@ -107,7 +108,7 @@ static void at_exit(int code, void *arg)
 }
 
 /* Ranks of one host that may use the same CPUs divide them. */
-static int share_cpus(struct comm *c)
+static int share_cpus(struct comm *c, bool threads)
 {
 	struct where { char host[256]; cpu_set_t cpus; } own, *all = xcalloc((size_t)c->size, sizeof(*all));
 	int index = 0, ranks = 0, cpus;
@@ -117,6 +118,7 @@ static int share_cpus(struct comm *c)
 	if (sched_getaffinity(0, sizeof(own.cpus), &own.cpus))
 		CPU_ZERO(&own.cpus);
 	cpus = CPU_COUNT(&own.cpus);
+	comm_progress_settings(&own.cpus, threads);
 	comm_gather(c, all, &own, sizeof(own));
 	for (int i = 0; i < c->size; i++)
 		if (!memcmp(&all[i], &own, sizeof(own))) {
@@ -133,12 +135,13 @@ static int start(struct comm *world, long n, const char *name, struct err *e)
 	static const struct comm_host host = { library_failed };
 	const struct comm_ops *ops = open_library(n, name, e);
 	struct comm_group *g;
+	bool threads;
 
 	if (!ops || comm_wait_settings(1, e))
 		return -1;
 	g = xcalloc(1, sizeof(*g));
 	*world = (struct comm){ .name = "world", .ops = ops, .impl = g };
-	g->group = ops->start(&host, &world->rank, &world->size);
+	g->group = ops->start(&host, &world->rank, &world->size, &threads);
 	library = ops;
 	owner = getpid();
 	if (on_exit(at_exit, NULL))
@@ -149,7 +152,7 @@ static int start(struct comm *world, long n, const char *name, struct err *e)
 			       name, world->size);
 	the_world = *world;
 	die_rank = world->rank;
-	return comm_wait_settings(share_cpus(world), e);
+	return comm_wait_settings(share_cpus(world, threads), e);
 }
 
 int comm_init(struct comm *world, struct err *e)
@@ -183,7 +186,9 @@ void comm_split(struct comm *out, struct comm *c, int color, int key, const char
 	if (!c->ops)
 		return;
 	own = xcalloc(1, sizeof(*own));
+	comm_lock();
 	own->group = c->ops->split(g->group, color, key, &out->rank, &out->size);
+	comm_unlock();
 	out->ops = c->ops;
 	out->impl = own;
 	if (out->size == 1)
@@ -197,12 +202,15 @@ void comm_release(struct comm *c)
 
 	if (c->ops && g == the_world.impl) {
 		comm_meet_at_exit(c);
+		comm_progress_end();
 		c->ops->drop(g->group);
 		c->ops->finish();
 		the_world.ops = library = NULL;
 		free(g);
 	} else if (c->ops) {
+		comm_lock();
 		c->ops->drop(g->group);
+		comm_unlock();
 		free(g);
 	}
 	*c = (struct comm){ .size = 1, .name = "world" };

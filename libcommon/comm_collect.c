@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libcommon/pool.h"
 #include "libcommon/xalloc.h"
 
 /*
@@ -11,7 +12,7 @@
  * step instead of two; each element is added in the same order either way.  Longer arrays than
  * BLOCK_BYTES go block by block, which bounds the scratch space.
  */
-enum { WHOLE_BYTES = 4 << 10, BLOCK_BYTES = 16 << 20 };
+enum { WHOLE_BYTES = 4 << 10, BLOCK_BYTES = 16 << 20, SLICE = 32 << 10 };
 
 static bool alone(const struct comm *c)
 {
@@ -212,13 +213,31 @@ static void max_f32(void *acc, const void *x, size_t n)
 		a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : a[i];
 }
 
+struct join {
+	char *out, *parts;
+	size_t each, width;
+	int ranks;
+	join_fn *f;
+};
+
+/* Threads share the elements; the ranks of each come in order. */
+static void join_slice(void *arg, long slice, int thread)
+{
+	const struct join *j = arg;
+	size_t at = (size_t)slice * SLICE, n = j->each - at < SLICE ? j->each - at : SLICE;
+
+	(void)thread;
+	for (int i = 1; i < j->ranks; i++)
+		j->f(j->parts + at * j->width, j->parts + ((size_t)i * j->each + at) * j->width, n);
+	memcpy(j->out + at * j->width, j->parts + at * j->width, n * j->width);
+}
+
+/* out[each] from parts[ranks][each], which is scratch. */
 static void join(void *out, char *parts, size_t each, const struct comm *c, join_fn *f, size_t width)
 {
-	if (!each)
-		return;
-	for (int i = 1; i < c->size; i++)
-		f(parts, parts + (size_t)i * each * width, each);
-	memcpy(out, parts, each * width);
+	struct join j = { out, parts, each, width, c->size, f };
+
+	pool_run(join_slice, &j, (long)((each + SLICE - 1) / SLICE));
 }
 
 static void join_whole(struct comm *c, const char *call, void *x, char *all, size_t n, join_fn *f, size_t width)
@@ -348,6 +367,7 @@ void comm_scatter_sum_start(struct comm *c, struct comm_request *q, float *out, 
 	}
 	t = xmalloc(sizeof(*t));
 	post_scatter_sum(t, c, out, in, count);
+	comm_in_flight(t, c);
 	q->impl = t;
 }
 
@@ -364,6 +384,7 @@ void comm_send(struct comm *c, struct comm_request *q, const void *p, size_t byt
 	message_rank(c, to);
 	comm_begin_message(t, c, "send", bytes);
 	comm_post_send(t, c, p, bytes, to);
+	comm_in_flight(t, c);
 	q->impl = t;
 }
 
@@ -374,6 +395,7 @@ void comm_recv(struct comm *c, struct comm_request *q, void *p, size_t bytes, in
 	message_rank(c, from);
 	comm_begin_message(t, c, "recv", bytes);
 	comm_post_recv(t, c, p, bytes, from);
+	comm_in_flight(t, c);
 	q->impl = t;
 }
 
@@ -384,6 +406,7 @@ void comm_wait(struct comm *c, struct comm_request *q)
 	q->impl = NULL;
 	if (!t)
 		return;
+	comm_landed(t);
 	comm_finish(t, c);
 	comm_add_parts(t, c);
 	free(t);

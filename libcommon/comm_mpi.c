@@ -37,12 +37,13 @@ static void *take(MPI_Comm comm, int *rank, int *size)
 	return group;
 }
 
-static void *start(const struct comm_host *h, int *rank, int *size)
+static void *start(const struct comm_host *h, int *rank, int *size, bool *threads)
 {
 	int given;
 
 	host = h;
 	check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread");
+	*threads = given >= MPI_THREAD_SERIALIZED;
 	return take(MPI_COMM_WORLD, rank, size);
 }
 

@@ -3,7 +3,8 @@
 
 /*
  * What lies under comm.h.  A library (MPI) brings messages between two ranks and groups; everything else is made of them here:
- * comm.c starts and cuts groups, comm_wait.c sends pieces and waits, comm_collect.c moves and adds.
+ * comm.c starts and cuts groups, comm_wait.c sends pieces and waits, comm_progress.c keeps things moving while
+ * the caller computes, comm_collect.c moves and adds.
  *
  * comm_mpi.c, the only file that includes mpi.h, is a shared object of its own and calls nothing of ours but comm_host.
  */
@@ -17,7 +18,8 @@ struct comm_host {
 
 /* A group is the library's; a request is freed by the test() that finds it done.  Nothing here waits but start, split, finish. */
 struct comm_ops {
-	void *(*start)(const struct comm_host *host, int *rank, int *size);     /* the world */
+	/* The world.  threads: any thread may call it, one at a time. */
+	void *(*start)(const struct comm_host *host, int *rank, int *size, bool *threads);
 	void *(*split)(void *group, int color, int key, int *rank, int *size);
 	void (*drop)(void *group);
 	/* Messages with the same tag between two ranks arrive in the order sent; bytes < 2^31. */
@@ -57,7 +59,16 @@ void comm_post_send(struct comm_transfer *t, struct comm *c, const void *p, size
 void comm_post_recv(struct comm_transfer *t, struct comm *c, void *p, size_t bytes, int from);
 void comm_finish(struct comm_transfer *t, struct comm *c);      /* wait for its pieces, release it */
 void comm_add_parts(struct comm_transfer *t, const struct comm *c);      /* the sum that comm_finish() brought the parts of */
+bool comm_look(struct comm_transfer *t, const struct comm *c);  /* within comm_lock(): true where a piece was found done */
 int comm_wait_settings(int cpus_per_rank, struct err *e) MUST_CHECK;    /* reads CAIRN_COMM_TIMEOUT */
 void comm_meet_at_exit(struct comm *world);     /* a barrier that waits for ever */
+
+/* comm_progress.c: the library is called within comm_lock(). */
+void comm_lock(void);
+void comm_unlock(void);
+void comm_progress_settings(const void *affinity, bool threads);
+void comm_in_flight(struct comm_transfer *t, const struct comm *c);     /* t stays until comm_landed() */
+void comm_landed(struct comm_transfer *t);
+void comm_progress_end(void);
 
 #endif

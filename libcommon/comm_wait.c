@@ -85,6 +85,7 @@ static void post(struct comm_transfer *t, struct comm *c, char *p, size_t bytes,
 	struct comm_group *g = c->impl;
 
 	check_peer(c, peer);
+	comm_lock();
 	for (size_t at = 0; at < bytes;) {
 		size_t n = bytes - at < piece_limit ? bytes - at : piece_limit;
 
@@ -96,6 +97,7 @@ static void post(struct comm_transfer *t, struct comm *c, char *p, size_t bytes,
 		};
 		at += n;
 	}
+	comm_unlock();
 }
 
 void comm_post_send(struct comm_transfer *t, struct comm *c, const void *p, size_t bytes, int to)
@@ -108,8 +110,8 @@ void comm_post_recv(struct comm_transfer *t, struct comm *c, void *p, size_t byt
 	post(t, c, p, bytes, from, true);
 }
 
-/* True where a piece was found done; those that are not move to the front. */
-static bool look(struct comm_transfer *t, struct comm *c)
+/* Pieces that are not done move to the front. */
+bool comm_look(struct comm_transfer *t, const struct comm *c)
 {
 	long left = 0;
 	size_t bytes;
@@ -141,6 +143,14 @@ static long patience_ns(void)
 	long rank = die_rank < 100 ? die_rank : 100;
 
 	return timeout_s * 1000000000L + rank * 50000000L;
+}
+
+static bool look(struct comm_transfer *t, struct comm *c)
+{
+	comm_lock();
+	bool some = comm_look(t, c);
+	comm_unlock();
+	return some;
 }
 
 static void wait_all(struct comm_transfer *t, struct comm *c, bool for_ever)

@@ -324,6 +324,30 @@ static void order_shows(void)
 	all_ok(differ > 100, "the numbers are such that the order of a sum shows");
 }
 
+/* What was sent arrives while nobody calls. */
+static void in_flight(void)
+{
+	size_t n = getenv("CAIRN_TEST_PIECE") ? 10000 : 4 << 20;
+	unsigned char *in = xcalloc(n, 1), *out = xmalloc(n);
+	volatile unsigned char *last = in + n - 1;
+	struct comm_request q[2];
+
+	memset(out, 7, n);
+	if (world.size > 1) {
+		comm_send(&world, &q[0], out, n, (world.rank + 1) % world.size);
+		comm_recv(&world, &q[1], in, n, (world.rank + world.size - 1) % world.size);
+		for (int i = 0; i < 2000 && !*last; i++)
+			nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
+		if (!*last)
+			die(EX_SOFTWARE, "nothing came for 10 s");
+		comm_wait(&world, &q[1]);
+		comm_wait(&world, &q[0]);
+	}
+	all_ok(world.size == 1 || !memcmp(in, out, n), "a long message arrives while nobody calls");
+	free(in);
+	free(out);
+}
+
 /* CPUs are divided: threads that are pinned are alone on their CPU. */
 static void cpus(void)
 {
@@ -355,8 +379,8 @@ static void large(void)
 
 	for (int i = 0; i < world.size; i++)
 		member[i] = i;
-	all_ok(sum_f32(&world, member, (5 << 20) + 3), "a sum longer than a block");
-	all_ok(messages(&world, member, 20 << 20), "large messages both ways at once");
+	all_ok(sum_f32(&world, member, (4 << 20) + 3), "a sum longer than a block");
+	all_ok(messages(&world, member, 5 << 20), "large messages both ways at once");
 	free(member);
 }
 
@@ -557,6 +581,7 @@ int main(int argc, char **argv)
 	functions(&world, member, "world");
 	split();
 	order_shows();
+	in_flight();
 	cpus();
 	if (!quick)
 		large();
