@@ -118,6 +118,7 @@ $(BUILD)/$(PLUGIN): $(BUILD)/formats/plugin/libcairn_zstd.c.o $(BUILD)/formats/h
 	$(say) LINK $@
 	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $^ $(LIBS_PLUGIN) -o $@
 $(BUILD)/formats/plugin/libcairn_zstd.c.o $(BUILD)/formats/hdf5_zstd.c.o: FEATURES = -fPIC
+$(BUILD)/tests/formats/test_checkpoint_zstd: | $(BUILD)/$(PLUGIN)
 
 # Programs that tests use, linked as the tools are.
 AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split)
