@@ -121,8 +121,8 @@ $(BUILD)/formats/plugin/libcairn_zstd.c.o $(BUILD)/formats/hdf5_zstd.c.o: FEATUR
 $(BUILD)/tests/formats/test_checkpoint_zstd: | $(BUILD)/$(PLUGIN)
 
 # Programs that tests use, linked as the tools are.
-AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split)
-$(AIDS): %: %.c.o $(SHARED) $(F) $(K) $(C)
+AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split layouts)
+$(AIDS): %: %.c.o $(T) $(F) $(K) $(C)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
 
 BENCHES := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/bench/bench_*.c))

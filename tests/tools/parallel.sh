@@ -1,0 +1,84 @@
+#!/bin/sh
+# A model over several ranks against one rank: gradients, weights after updates, bits of log-probabilities, checkpoints.
+# shellcheck shell=sh
+. "$CAIRN_ROOT/tests/lib/tap.sh"
+. "$CAIRN_ROOT/tests/lib/ranks.sh"
+. "$CAIRN_ROOT/tests/lib/tiny.sh"
+need_ranks "models over several ranks"
+layouts=$BUILD/tests/tools/layouts
+small="policy.sequence_packing.train_mb_tokens=70 policy.sequence_packing.logprob_mb_tokens=70 policy.precision=float32
+	policy.optimizer.kwargs.lr=1e-3"
+
+# model NAME TYPE HEADS KV TIED: sizes are pairwise distinct; the vocabulary has three blocks of which the last is short.
+model() {
+	cat >"$1.json" <<-END
+		{"model_type": "$2", "vocab_size": 2500, "hidden_size": 24, "intermediate_size": 80, "num_hidden_layers": 5,
+		 "num_attention_heads": $3, "num_key_value_heads": $4, "head_dim": 10, "max_position_embeddings": 64,
+		 "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": $5, "eos_token_id": 2}
+	END
+	# shellcheck disable=SC2086
+	"$layouts" "$1.json" "$1.one" $small >"$1.said" || exit 1
+}
+
+number() { sed -n "s|.*\"$1\": \([-+0-9.einf]*\).*|\1|p" out; }
+below() { awk -v x="$1" -v y="$2" 'BEGIN { exit !(x ~ /[0-9]/ && x + 0 >= 0 && x + 0 <= y + 0) }'; }
+close_to() { awk -v x="$1" -v y="$2" 'BEGIN { d = x - y; exit !(d < 0 ? -d <= 1e-5 * y : d <= 1e-5 * y) }'; }
+
+# like N MODEL [key=value ...]: that many ranks do what one does.
+like() {
+	n=$1 m=$2; shift 2
+	rm -f got again
+	# shellcheck disable=SC2086
+	ranks "$n" "$layouts" "$m.json" got "$m.one" $small "$@" >out 2>err; rc=$?
+	[ $rc -eq 0 ] || sed 's/^/# /' err
+	ok $rc "$m on $n ranks: $(sed -n 's/.*"layout": "\([^"]*\)".*/\1/p' out)"
+	below "$(number gradients)" 1e-5; ok $? "gradients: $(number gradients)"
+	below "$(number weights)" 1e-5; ok $? "weights after 3 updates: $(number weights)"
+	close_to "$(number loss)" "$(sed -n 's/.*"loss": \([-+0-9.e]*\).*/\1/p' "$m.said")" &&
+		close_to "$(number norm)" "$(sed -n 's/.*"norm": \([-+0-9.e]*\).*/\1/p' "$m.said")"; ok $? "loss and norm"
+	is "$(number different) of $(number compared)" "0 of $(sed -n 's/.*"compared": \([0-9]*\).*/\1/p' "$m.said")" "log-probabilities: bits"
+	is "$(number unlike_copies)" 0 "copies of a parameter that differ"
+}
+
+model tied qwen3 8 2 true
+model plain qwen2 6 3 false
+
+# -- data: ZeRO-1 ------------------------------------------------------------------------------------
+like 2 tied
+like 8 tied
+like 3 plain
+# shellcheck disable=SC2086
+ranks 3 "$layouts" plain.json again plain.one $small >out 2>err && cmp got again; ok $? "the same run twice: the same bits"
+
+# -- the programs ------------------------------------------------------------------------------------
+tiny_model start; tiny_data
+tiny_recipe >r.yaml
+# Some ranks have no bin at all in some steps.
+steps="-c r.yaml --data train.jsonl policy.precision=float32 policy.train_global_batch_size=5 policy.sequence_packing.train_mb_tokens=40"
+digests() { cairn inspect "$1" --json | grep -o '"[a-z]*_digest": "[0-9a-f]*"'; }
+# near A B WHAT: no tensor of the two differs by more than 1e-5 of its norm.
+near() {
+	cairn inspect --diff "$1" "$2" --json >diff 2>err
+	awk -F'"relative": ' '{ for (i = 2; i <= NF; i++) if ($i + 0 > 1e-5) bad = 1 } END { exit !(NR && !bad) }' diff; ok $? "$3"
+}
+# shellcheck disable=SC2086
+{
+cairn train-step start $steps --steps 6 -o one6 >out 2>err || exit 1
+run 0 "six steps on three ranks" ranks 3 train-step start $steps --steps 6 -o three6
+is "$(wc -l <out)" 1 "one result"
+run 0 "the same again" ranks 3 train-step start $steps --steps 6 -o again6
+is "$(digests three6)" "$(digests again6)" "has the same bits"
+near one6 three6 "and the weights and moments of one rank"
+run 0 "three steps on three ranks" ranks 3 train-step start $steps --steps 3 -o three3
+run 0 "and three more" ranks 3 train-step three3 $steps --steps 3 -o three33
+is "$(digests three33)" "$(digests three6)" "are six"
+run 0 "three more on two ranks" ranks 2 train-step three3 $steps --steps 3 -o two33
+near one6 two33 "are six to 1e-5"
+run 0 "three more on one rank" cairn train-step three3 $steps --steps 3 -o one33
+near one6 one33 "are six to 1e-5"
+run 0 "every byte of it" cairn inspect --verify three33
+run 0 "evaluation" cairn train-step start -c r.yaml --data train.jsonl --evaluate policy.sequence_packing.train_mb_tokens=40; cp out alone
+run 0 "evaluation on three ranks" ranks 3 train-step start -c r.yaml --data train.jsonl --evaluate policy.sequence_packing.train_mb_tokens=40
+close_to "$(number validation/val_loss)" "$(sed -n 's|.*"validation/val_loss": \([-+0-9.e]*\).*|\1|p' alone)"; ok $? "has the same loss"
+}
+tap_done
