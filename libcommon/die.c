@@ -90,11 +90,19 @@ static void say(const char *fmt, va_list ap)
 		fprintf(stderr, "%s: rank %d: %s\n", program, die_rank, line);
 }
 
+/* What is wrong for all ranks the first of them says: the others leave it the time to end them. */
+static void give_way(void)
+{
+	if (die_rank > 0)
+		usleep((unsigned)(die_rank < 40 ? die_rank : 40) * 20000 + 200000);
+}
+
 void die(int code, const char *fmt, ...)
 {
 	va_list ap;
 
 	fflush(stdout);
+	give_way();
 	va_start(ap, fmt);
 	say(fmt, ap);
 	va_end(ap);

@@ -125,7 +125,8 @@ static void run_bin(struct update_report *u, struct trainer *t, const struct les
 {
 	pass_forward(t->pass, &b->batch);
 	pass_logprobs(t->pass, lp, NULL, b->target, t->temperature);
-	bin_losses(t, u, dlp, lp, l, bins, k, b);
+	if (t->m->here.last)
+		bin_losses(t, u, dlp, lp, l, bins, k, b);
 	if (backward)
 		pass_backward(t->pass, dlp);
 }
@@ -157,20 +158,17 @@ static void run_bins(struct update_report *u, struct trainer *t, const struct le
 	bins_release(&bins);
 }
 
-/* Each data-parallel rank knows its own bins; together they make the report. */
-static void join_reports(struct update_report *u, const struct mesh *m)
+/* The last stage of each data-parallel rank knows its own bins; together they make the report. */
+static void join_reports(struct update_report *u, struct mesh *m)
 {
-	struct comm *dp = (struct comm *)&m->dp;
-	struct update_report *all;
+	struct update_report *all = xmalloc((size_t)m->dp.size * sizeof(*all));
 
-	if (dp->size == 1)
-		return;
-	all = xmalloc((size_t)dp->size * sizeof(*all));
-	comm_gather(dp, all, u, sizeof(*u));
+	comm_gather(&m->dp, all, u, sizeof(*u));
 	*u = all[0];
-	for (int i = 1; i < dp->size; i++)
+	for (int i = 1; i < m->dp.size; i++)
 		update_report_add(u, all + i);
 	free(all);
+	comm_broadcast(&m->pp, u, sizeof(*u), m->pp.size - 1);
 }
 
 static void apply_update(struct update_report *u, struct trainer *t)
