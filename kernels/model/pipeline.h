@@ -1,0 +1,55 @@
+#ifndef KERNELS_MODEL_PIPELINE_H
+#define KERNELS_MODEL_PIPELINE_H
+
+/*
+ * Micro-batches through the stages of a pipeline, one forward and one backward in turn (1F1B).  Stage s of p first runs
+ * min(p - 1 - s, n) forward passes, then a forward and a backward one by turns, then the backward passes that are left: it has at
+ * most min(p - s, n) passes in flight, and waits (p - 1) / n of the time in which it works.  With one stage every forward pass
+ * is followed by its backward pass.
+ *
+ *	p = pipeline_new(m, max_rows, keep, recompute)
+ *	pipeline_run(p, &job)           every rank of the pipeline, with the same batches
+ *
+ * All ranks know every batch, so no message says how long another is.  Log-probabilities, and with them losses, are made on the last
+ * stage alone; what is counted there the caller shares out.
+ */
+
+#include "kernels/model/model.h"
+
+struct pipeline;
+
+struct pipeline_job {
+	void *arg;
+	long n;                 /* micro-batches 0 .. n - 1; may be 0 */
+	/* b and target[b->rows] stay valid until the next call; on the last stage loss(k) comes before batch(k + 1). */
+	void (*batch)(void *arg, long k, struct batch *b, const int **target);
+	/* Of the last stage, on every rank of it: lp[rows] as pass_logprobs() gives it; dlp[rows] to be filled, NULL without backward. */
+	void (*loss)(void *arg, long k, float *dlp, const float *lp);
+	float temperature;
+	bool backward;          /* the pipeline was made with keep */
+};
+
+struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, bool recompute);
+void pipeline_free(struct pipeline *p);
+/* What it will take, once it has run n micro-batches. */
+size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, bool recompute, long n);
+void pipeline_run(struct pipeline *p, const struct pipeline_job *j);
+
+/* -- the schedule by itself ------------------------------------------------------------------------- */
+
+struct pipeline_step { bool backward; long k; };
+
+/* The steps of a stage in order: n, or with backward 2 n of them. */
+void pipeline_order(struct pipeline_step *out, long stage, long stages, long n, bool backward);
+/* Most passes in flight. */
+long pipeline_flight(long stage, long stages, long n, bool backward);
+
+/* What a stage does for a step; slot: 0 .. pipeline_flight() - 1, a micro-batch's from its forward to its backward step. */
+struct pipeline_stage {
+	void *arg;
+	void (*forward)(void *arg, long k, long slot);
+	void (*backward)(void *arg, long k, long slot);
+};
+void pipeline_walk(const struct pipeline_stage *s, long stage, long stages, long n, bool backward);
+
+#endif
