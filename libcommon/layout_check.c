@@ -104,7 +104,11 @@ int layout_check(const struct layout *l, const struct model_config *c, struct er
 {
 	if (check_sizes(l, e) || check_layers(l, c, e) || check_heads(l, c, e))
 		return -1;
-	if (must_divide("tp", l->tp, "MLP width (intermediate_size)", c->intermediate, e))
+	if (model_config_moe_layers(c) < c->layers &&
+	    must_divide("tp", l->tp, "MLP width (intermediate_size)", c->intermediate, e))
+		return -1;
+	if (c->moe.shared_intermediate &&
+	    must_divide("tp", l->tp, "width of the shared expert", c->moe.shared_intermediate, e))
 		return -1;
 	return check_experts(l, c, e);
 }
