@@ -23,8 +23,11 @@ void source_open(struct source *s, const char *path, enum dtype dtype)
 
 void source_close(struct source *s)
 {
-	for (long i = 0; i < s->n; i++)
+	for (long i = 0; i < s->n; i++) {
 		free(s->t[i].name);
+		free(s->t[i].part);
+	}
+	str_release(&s->spelling);
 	for (long i = 0; i < s->sides; i++) {
 		free(s->side[i].name);
 		str_release(&s->side[i].text);
@@ -85,7 +88,7 @@ static void read_plain(void *out, const struct source_tensor *t, long first, lon
 	size_t size = dtype_size(t->dtype);
 	struct err e = ERR_INIT;
 
-	if (safetensors_read(out, t->item->file, t->item->entry, (uint64_t)first * size,
+	if (safetensors_read(out, t->item->file, t->item->entry, (uint64_t)(t->base + first) * size,
 			     (size_t)n * size, &e))
 		die_err(&e);
 }
@@ -165,8 +168,24 @@ static void read_random(float *out, const struct source *s, const struct source_
 	param_init_random(out, t->param, &s->config, s->seed);
 }
 
+static void read_parts(char *out, struct source *s, const struct source_tensor *t, long first, long n)
+{
+	long each = source_volume(t) / t->parts;
+
+	for (long take; n; first += take, n -= take) {
+		take = each - first % each;
+		take = take < n ? take : n;
+		source_read(out, s, t->part + first / each, first % each, take);
+		out += (size_t)take * dtype_size(t->dtype);
+	}
+}
+
 void source_read(void *out, struct source *s, const struct source_tensor *t, long first, long n)
 {
+	if (t->parts) {
+		read_parts(out, s, t, first, n);
+		return;
+	}
 	if (s->kind == SOURCE_INIT)
 		read_random(out, s, t, first, n);
 	else if (s->kind == SOURCE_GGUF)

@@ -23,6 +23,9 @@ struct source_tensor {
 	long unit; /* elements; reads are of whole units, the last one may be short */
 	const struct safetensors_item *item;  /* SOURCE_HF */
 	const struct safetensors_item *scale; /* SOURCE_HF: of block-scaled FP8, or NULL */
+	long base;		     /* SOURCE_HF: elements of the item before this one's first */
+	struct source_tensor *part;  /* SOURCE_HF: of experts, one each, end to end; owned */
+	long parts;
 	const struct gguf_tensor *gguf;	      /* SOURCE_GGUF */
 	long heads; /* SOURCE_GGUF: rows are permuted for so many heads; 0: they are not */
 	const struct param *param; /* SOURCE_INIT */
@@ -49,6 +52,7 @@ struct source {
 	char *input; /* owned; the file whose digest goes into the history */
 	struct digest digest;
 	struct safetensors_set set;  /* SOURCE_HF */
+	struct str spelling;	     /* SOURCE_HF: experts.json, or empty */
 	long block_rows, block_cols; /* of quantization_config; 0: none */
 	struct gguf gguf;	     /* SOURCE_GGUF */
 	uint64_t seed;		     /* SOURCE_INIT */
@@ -76,6 +80,9 @@ const struct source_tensor *source_find(const struct source *s, const char *name
 struct source_tensor *source_add(struct source *s, const char *name, enum dtype dtype,
 				 const long *shape, int rank);
 long source_volume(const struct source_tensor *t);
+/* The scales of a weight, or NULL; and what both must be. */
+const struct safetensors_item *source_scale_of(const struct source *s, const char *name);
+void source_check_fp8(const struct source *s, const struct tensor *t, const struct safetensors_item *scale);
 
 /* Side files: the text is taken over; one of the same name is replaced. */
 void source_put_side(struct source *s, const char *name, struct str *text);

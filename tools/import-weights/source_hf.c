@@ -5,6 +5,7 @@
 
 #include "formats/chat_template.h"
 #include "libcommon/file.h"
+#include "tools/import-weights/experts.h"
 #include "tools/shared/config_edit.h"
 
 enum { CONFIG_MOST = 16 << 20, SIDE_MOST = 1 << 30, BLOCK_MOST = 1 << 16 };
@@ -89,7 +90,7 @@ static void read_config(struct source *s, const char *path, enum dtype dtype)
 	source_put_side(s, "config.json", &edited);
 }
 
-static const struct safetensors_item *find_scale(const struct source *s, const char *name)
+const struct safetensors_item *source_scale_of(const struct source *s, const char *name)
 {
 	size_t n = strlen(name), m = strlen(".weight");
 	const struct safetensors_item *item;
@@ -118,10 +119,8 @@ static bool is_scale(const struct source *s, const char *name)
 	return is;
 }
 
-static void add_fp8(struct source *s, const struct tensor *t, const struct safetensors_item *item,
-		    const struct safetensors_item *scale)
+void source_check_fp8(const struct source *s, const struct tensor *t, const struct safetensors_item *scale)
 {
-	struct source_tensor *x = source_add(s, t->name, DTYPE_F32, t->shape, t->rank);
 	const struct safetensors_entry *en = scale->entry;
 
 	if (t->dtype != DTYPE_F8_E4M3 || t->rank != 2)
@@ -132,6 +131,14 @@ static void add_fp8(struct source *s, const struct tensor *t, const struct safet
 	if (en->rank != 2 || !dtype_is_float(en->dtype))
 		die(EX_DATAERR, "%s: %s: found %s of rank %d, wanted a matrix of a floating type",
 		    s->path, en->name, en->type_name, en->rank);
+}
+
+static void add_fp8(struct source *s, const struct tensor *t, const struct safetensors_item *item,
+		    const struct safetensors_item *scale)
+{
+	struct source_tensor *x = source_add(s, t->name, DTYPE_F32, t->shape, t->rank);
+
+	source_check_fp8(s, t, scale);
 	x->item = item;
 	x->scale = scale;
 	x->unit = tensor_count(t) ? s->block_rows * t->shape[1] : 1;
@@ -140,13 +147,14 @@ static void add_fp8(struct source *s, const struct tensor *t, const struct safet
 static void list_tensors(struct source *s)
 {
 	struct err e = ERR_INIT;
+	bool *taken = experts_list(s);
 
 	for (long i = 0; i < s->set.n; i++) {
 		const struct safetensors_item *item = &s->set.item[i],
-					      *scale = find_scale(s, item->entry->name);
+					      *scale = source_scale_of(s, item->entry->name);
 		struct tensor t;
 
-		if (is_scale(s, item->entry->name))
+		if (taken[i] || is_scale(s, item->entry->name))
 			continue;
 		if (safetensors_describe(&t, item->file, item->entry, &e))
 			die_err(&e);
@@ -155,6 +163,7 @@ static void list_tensors(struct source *s)
 		else
 			source_add(s, t.name, t.dtype, t.shape, t.rank)->item = item;
 	}
+	free(taken);
 	source_sort(s);
 }
 

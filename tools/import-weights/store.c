@@ -6,6 +6,7 @@
 
 #include "formats/chat_template.h"
 #include "libcommon/progress.h"
+#include "tools/shared/expert_names.h"
 
 enum { PIECE = 4 << 20 }; /* elements at a time, where a unit is not more */
 
@@ -136,6 +137,8 @@ void store_sides(struct checkpoint_writer *w, const struct source *s)
 			die_err(&e);
 		free(name);
 	}
+	if (s->spelling.len && checkpoint_put_file(w, EXPERT_SPELLING_FILE, s->spelling.s, s->spelling.len, &e))
+		die_err(&e);
 	if (s->has_template)
 		try_template(s);
 	if (s->tokenizer)
