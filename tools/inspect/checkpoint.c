@@ -8,6 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* "60 experts of 1408 (4 a token) in 24 layers, ", or nothing. */
+static char *describe_experts(const struct model_config *c)
+{
+	const struct moe_config *m = &c->moe;
+
+	if (!m->experts)
+		return xstrdup("");
+	return xasprintf("%ld experts of %ld (%ld a token%s) in %ld layers, ", m->experts, m->intermediate, m->experts_per_token,
+			 m->shared_intermediate ? ", one more shared" : "", model_config_moe_layers(c));
+}
+
 /* How the model looks in a line; a family that the programs do not know by its name alone. */
 static char *model_line(const struct checkpoint *c)
 {
@@ -24,10 +35,13 @@ static char *model_line(const struct checkpoint *c)
 
 		line = xasprintf("%s (%s)", json_is(type, JSON_STRING) ? type->text : "unknown", why.msg);
 	} else {
-		line = xasprintf("%s: %ld layers, hidden %ld, %ld heads of %ld (%ld of keys), intermediate %ld, vocabulary %ld%s, "
+		char *experts = describe_experts(&m);
+
+		line = xasprintf("%s: %ld layers, hidden %ld, %ld heads of %ld (%ld of keys), intermediate %ld, %svocabulary %ld%s, "
 				 "%ld positions",
-				 m.architecture, m.layers, m.hidden, m.heads, m.head_dim, m.kv_heads, m.intermediate, m.vocab,
+				 m.architecture, m.layers, m.hidden, m.heads, m.head_dim, m.kv_heads, m.intermediate, experts, m.vocab,
 				 m.tied ? " (tied)" : "", m.max_position);
+		free(experts);
 	}
 	json_release(&d);
 	str_release(&text);

@@ -1,0 +1,112 @@
+#!/bin/sh
+# Models with experts from end to end: both spellings in and out to the byte, logits of transformers, experts that were swapped or
+# lost, and steps of SFT and GRPO whose log-probabilities come again to the bit.
+# shellcheck shell=sh
+. "$CAIRN_ROOT/tests/lib/tap.sh"
+data=$CAIRN_ROOT/tests/data
+field() { sed -n "s|.*\"$1\": \"*\([^\",}]*\).*|\1|p" "${2:-out}"; }
+
+# Spellings (tests/tools/record_hf_moe.py).
+for name in mixtral qwen2_moe; do
+	for how in "" -fused; do
+		run 0 "$name$how" cairn import-weights "$data/hf-tiny-$name$how" -o $name$how
+		field weights_digest >>$name.digests
+		run 0 "$name$how: exported" cairn export $name$how -o out$name$how
+		diff -r out$name$how "$data/hf-tiny-$name$how"
+		ok $? "$name$how: the folder that came in, to the byte"
+		run 0 "$name$how: in shards" cairn export $name$how -o shards$name$how --max-shard-size 4KB
+		run 0 "   and in again" cairn import-weights shards$name$how -o again$name$how
+		field weights_digest >>$name.digests
+	done
+	is "$(sort -u $name.digests | wc -l)" 1 "$name: all of them are the same model"
+	# A line of {"NAME": {"ids": [..], "logits": [..]}, ...}
+	sed "s/.*\"$name\": {\"ids\": \[\([^]]*\)\], \"logits\": \[\([^]]*\)\].*/\1;\2/; s/,//g" "$data/hf-tiny-moe.json" >want
+	cut -d';' -f1 want | "$BUILD/tests/tools/dump_logits" $name float32 | od -An -v -tf4 -w4 | tail -n 37 >logits
+	cut -d';' -f2 want | tr ' ' '\n' | paste - logits |
+		awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > bad) bad = d; n++ } END { print "# worst difference " bad; exit !(n == 37 && bad < 2e-5) }'
+	ok $? "$name: logits of transformers"
+done
+run 0 "inspected" cairn inspect mixtral
+has out '5 experts of 14 \(2 a token\) in 2 layers' "experts are told of"
+run 0 "a tensor" cairn inspect mixtral --tensor model.layers.1.block_sparse_moe.experts.w1.weight
+has out '^shape +5, 14, 12$' "one a projection, of all experts"
+has mixtral-fused/experts.json '"fused"' "the spelling is remembered"
+[ ! -e mixtral/experts.json ]; ok $? "where it is not the usual one"
+
+# What is not as it should be.
+damaged() { # damaged FROM SED-SCRIPT: a copy of the folder whose headers are changed, sizes kept
+	rm -rf bad; cp -r "$1" bad; chmod -R u+w bad
+	LC_ALL=C sed -i "$2" bad/model.safetensors
+}
+swap() { echo "s/layers.1.$1.0.$2/layers.1.$1.X.$2/; s/layers.1.$1.3.$2/layers.1.$1.0.$2/; s/layers.1.$1.X.$2/layers.1.$1.3.$2/"; }
+x=block_sparse_moe.experts
+damaged "$data/hf-tiny-mixtral" "$(swap $x w1); $(swap $x w2); $(swap $x w3)"
+run 0 "two experts swapped" cairn import-weights bad -o swapped
+[ "$(field weights_digest)" != "$(head -n 1 mixtral.digests)" ]; ok $? "another digest"
+run 1 "compared" cairn inspect --diff mixtral swapped
+has out 'layers.1.block_sparse_moe.experts.w1.weight' "the layer is named"
+damaged "$data/hf-tiny-mixtral" "s/layers.0.$x.3.w2/layers.0.$x.7.w2/"
+run 65 "an expert is missing" cairn import-weights bad -o x
+has err "$x.3.w2.weight: missing, wanted 5 experts" "by its name"
+damaged "$data/hf-tiny-mixtral" "s/layers.0.$x.0.w2/layers.0.$x.9.w2/"
+run 65 "the first is missing" cairn import-weights bad -o x
+has err "$x.w2.weight: missing" "by the name of all"
+cp -r "$data/hf-tiny-mixtral" more; chmod -R u+w more; sed -i 's/"num_local_experts": 5/"num_local_experts": 4/' more/config.json
+run 65 "an expert too many" cairn import-weights more -o x
+sed -i 's/"num_local_experts": 4/"num_local_experts": 6/' more/config.json
+run 65 "an expert too few" cairn import-weights more -o x
+cp -r "$data/hf-tiny-qwen2_moe-fused" wrong; chmod -R u+w wrong
+sed -i 's/"moe_intermediate_size": 9/"moe_intermediate_size": 8/' wrong/config.json
+run 65 "fused experts of another size" cairn import-weights wrong -o x
+has err 'gate_up_proj: shape \[7, 18, 12\], wanted \[7, 16, 12\]' "both are said"
+damaged "$data/hf-tiny-mixtral-fused" 's/layers.1.mlp.experts.gate_up_proj/layers.1.mlp.experts.gate_xx_proj/'
+run 65 "fused experts that are missing" cairn import-weights bad -o x
+[ ! -e x ]; ok $? "nothing is written"
+
+# Steps.  Prompts of 20 to 300 bytes.
+awk 'BEGIN { for (i = 0; i < 8; i++) { s = "p" i; n = i % 4 == 3 ? 300 : 20 + 7 * i
+	while (length(s) < n) s = s " " (i * 37 + length(s) * 11) % 101
+	printf "{\"prompt\": \"%s\", \"answer\": \"1\", \"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": \"%d\"}]}\n", s, s, i } }' >train.jsonl
+cat >recipe.yaml <<END
+policy:
+  max_total_sequence_length: 512
+  train_global_batch_size: 16
+  generation: {max_new_tokens: 60}
+  sequence_packing: {train_mb_tokens: 1024, logprob_mb_tokens: 1024}
+  megatron_cfg: {freeze_moe_router: false}
+grpo: {num_prompts_per_step: 8, num_generations_per_prompt: 2}
+loss_fn: {reference_policy_kl_penalty: 0}
+env: {math: {reward_functions: [{name: format, weight: 1.0, pattern: "[0-9]"}]}}
+data: {train: {data_path: train.jsonl}}
+cairn: {recompute_share: 1.0}
+END
+sizes='"vocab_size": 259, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 1024, "tie_word_embeddings": true, "initializer_range": 0.3'
+echo "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"num_local_experts\": 5, $sizes}" >mixtral.json
+echo "{\"model_type\": \"qwen2_moe\", \"num_hidden_layers\": 3, \"num_experts\": 9, \"num_experts_per_tok\": 3, \"mlp_only_layers\": [1],
+ \"moe_intermediate_size\": 24, \"shared_expert_intermediate_size\": 40, $sizes}" >qwen2_moe.json
+echo "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 2, \"num_experts\": 13, \"num_experts_per_tok\": 4, \"head_dim\": 16,
+ \"moe_intermediate_size\": 24, \"norm_topk_prob\": true, $sizes}" >qwen3_moe.json
+for name in mixtral qwen2_moe qwen3_moe; do
+	run 0 "$name: a random start" cairn import-weights --init $name.json --tokenizer bytes --chat-template plain --seed 3 -o $name.start
+	for t in float32 bfloat16; do
+		set -- $name.start -c recipe.yaml "policy.precision=$t"
+		run 0 "$name $t: rollout" cairn rollout "$@" -o $name.$t --batch 7 --threads 2
+		run 0 "$name $t: counted" "$BUILD/tests/tools/recompute" $name.start $name.$t $t
+		[ "$(field tokens)" -gt 400 ]; ok $? "$name $t: $(field tokens) tokens"
+		is "$(field different)" 0 "$name $t: computed again one by one: 0 bits different"
+		cairn rollout "$@" -o $name.$t.1 --batch 1 --threads 1 >/dev/null
+		cmp -s $name.$t/samples-0000.h5 $name.$t.1/samples-0000.h5; ok $? "$name $t: one at a time: the same file"
+		run 0 "$name $t: scored" cairn score $name.$t -c recipe.yaml --policy $name.start -o $name.$t.scored "policy.precision=$t"
+		run 0 "$name $t: a step of GRPO" cairn train-step $name.start $name.$t.scored -o $name.$t.next -c recipe.yaml "policy.precision=$t"
+		is "$(field train/logprob_bits_different)" 0 "$name $t: 0 log-probabilities differ"
+	done
+	run 0 "$name: a step of SFT" cairn train-step $name.start --data train.jsonl -o $name.sft -c recipe.yaml policy.precision=float32
+	field train/loss >loss
+	run 0 "$name: and another" cairn train-step $name.sft --data train.jsonl -o $name.sft2 -c recipe.yaml policy.precision=float32
+	run 0 "$name: exported" cairn export $name.sft2 -o $name.hf
+	run 0 "$name: the checkpoint is whole" cairn inspect $name.sft2 --verify
+	run 1 "$name: compared with the start" cairn inspect --diff $name.start $name.sft2
+	has out 'experts' "$name: experts have moved"
+done
+tap_done
