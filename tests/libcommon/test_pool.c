@@ -151,6 +151,36 @@ static void affinity(cpu_set_t all)
 	ok(pool_threads() == 1, "one thread again");
 }
 
+/* Processes that divide the CPUs: no CPU has two, each process one thread at least. */
+static void shares(cpu_set_t all)
+{
+	int cpus = CPU_COUNT(&all), sum = 0, good = 1;
+	cpu_set_t taken, now;
+
+	CPU_ZERO(&taken);
+	for (int ranks = 1; ranks <= 5; ranks++) {
+		sum = 0;
+		CPU_ZERO(&taken);
+		for (int i = 0; i < ranks; i++) {
+			pool_share(i, ranks);
+			pool_start(0);
+			sum += pool_threads();
+			sched_getaffinity(0, sizeof(now), &now);
+			if (pool_threads() == 1)
+				continue;
+			good &= CPU_COUNT(&now) == 1;
+			for (int k = 0; k < CPU_SETSIZE; k++)
+				good &= !(CPU_ISSET(k, &taken) && CPU_ISSET(k, &now));
+			CPU_OR(&taken, &taken, &now);
+		}
+		good &= ranks >= cpus ? sum == ranks : sum == cpus;
+	}
+	ok(good, "processes that share %d CPUs divide them", cpus);
+	pool_share(0, 1);
+	pool_start(0);
+	ok(pool_threads() == cpus, "and one alone has them all");
+}
+
 int main(void)
 {
 	cpu_set_t all;
@@ -170,5 +200,6 @@ int main(void)
 	nested();
 	results_are_visible();
 	affinity(all);
+	shares(all);
 	return done();
 }
