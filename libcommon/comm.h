@@ -9,7 +9,8 @@
  *
  * Every member of a group calls the same functions in the same order with matching sizes.  Sums are formed in ascending order of
  * ranks, ((r0 + r1) + r2) + ..., on every rank alike, whatever the library would do: the bits do not depend on it.  Sizes are
- * 64-bit; a transfer of more than the library's limit is cut into pieces.
+ * 64-bit; a transfer of more than the library's limit is cut into pieces.  One thread at a time calls.  Scratch memory: 16 MiB for
+ * a sum, size * count[rank] elements for a scatter_sum.
  *
  * Failure.  A rank that dies (die(), bug(), a signal) ends all ranks with its message and its exit status.  A call that waits longer
  * than CAIRN_COMM_TIMEOUT seconds (600; 0: for ever) ends all with the name of the group, of the call, its number and its size (75).
@@ -34,7 +35,7 @@ void comm_release(struct comm *c);
 
 void comm_barrier(struct comm *c);
 void comm_broadcast(struct comm *c, void *p, size_t bytes, int root);
-/* In place: the sum (the largest) over the ranks, on every rank. */
+/* In place: the sum (the largest; NaN where there is one) over the ranks, on every rank. */
 void comm_sum_f32(struct comm *c, float *x, size_t n);
 void comm_sum_f64(struct comm *c, double *x, size_t n);
 void comm_max_f32(struct comm *c, float *x, size_t n);
@@ -46,7 +47,10 @@ void comm_scatter_sum_f32(struct comm *c, float *out, const float *in, const siz
 /* Rank i gets send_bytes[i] from `send`, where the parts lie in order of ranks; what comes lies in order of ranks in recv. */
 void comm_all_to_all(struct comm *c, void *recv, const size_t *recv_bytes, const void *send, const size_t *send_bytes);
 
-/* Point to point: messages between two ranks arrive in the order sent.  Buffers stay untouched until comm_wait(). */
+/*
+ * Point to point: messages between two different ranks arrive in the order sent, also while nobody calls.  Buffers stay untouched
+ * until comm_wait().
+ */
 struct comm_request { void *impl; };
 void comm_send(struct comm *c, struct comm_request *q, const void *p, size_t bytes, int to);
 void comm_recv(struct comm *c, struct comm_request *q, void *p, size_t bytes, int from);
@@ -54,7 +58,8 @@ void comm_recv(struct comm *c, struct comm_request *q, void *p, size_t bytes, in
 void comm_scatter_sum_start(struct comm *c, struct comm_request *q, float *out, const float *in, const size_t *count);
 void comm_wait(struct comm *c, struct comm_request *q);
 
-/* All ranks agree: 0 where rc is 0 everywhere, else -1 on all with the message of the lowest rank that failed. */
+/* All ranks agree: 0 where rc is 0 everywhere, else -1 on all with the message of the lowest rank that failed; die_err() of the
+ * others leaves it to that rank to say it. */
 int comm_agree(struct comm *c, int rc, struct err *e) MUST_CHECK;
 
 #endif

@@ -137,14 +137,6 @@ static long now_ns(void)
 	return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
-/* Higher ranks are more patient, so that one rank alone speaks before all are ended. */
-static long patience_ns(void)
-{
-	long rank = die_rank < 100 ? die_rank : 100;
-
-	return timeout_s * 1000000000L + rank * 50000000L;
-}
-
 static bool look(struct comm_transfer *t, struct comm *c)
 {
 	comm_lock();
@@ -168,7 +160,7 @@ static void wait_all(struct comm_transfer *t, struct comm *c, bool for_ever)
 			sched_yield();
 			continue;
 		}
-		if (!for_ever && timeout_s && waited > patience_ns())
+		if (!for_ever && timeout_s && waited > timeout_s * 1000000000L)
 			die(EX_TEMPFAIL,
 			    "group %s of %d, as its rank %d: %s, call %lu, %zu bytes: waited %ld s for the other ranks "
 			    "(CAIRN_COMM_TIMEOUT)",

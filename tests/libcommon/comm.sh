@@ -26,6 +26,7 @@ ends() {
 	[ -z "$4" ] || { grep '^test_comm' err >lines; is "$(cat lines)" "test_comm_ranks: $4" "one line says so"; }
 }
 ends 65 die "a rank that dies ends all with its status" "rank 2: a bad input"
+ends 66 all "ranks that all find the same say it once" "rank 0: what every rank finds"
 ends 78 agree "all ranks agree that one failed" "rank 2: what the last rank found"
 ends 73 exit "a rank that exits with a status ends all" ""
 ends 139 signal "a rank that crashes ends all" ""

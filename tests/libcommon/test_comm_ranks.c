@@ -543,6 +543,8 @@ static void misbehave(const char *how)
 		if (comm_agree(&world, last ? err_set(&e, EX_CONFIG, "what the last rank found") : 0, &e))
 			die_err(&e);
 	}
+	if (!strcmp(how, "all"))
+		die(EX_NOINPUT, "what every rank finds");
 	if (last && !strcmp(how, "die"))
 		die(EX_DATAERR, "a bad input");
 	if (last && !strcmp(how, "bug"))
