@@ -4,12 +4,16 @@
 . "$CAIRN_ROOT/tests/lib/ranks.sh"
 need_ranks "models over several ranks"
 
-# all N TEST WHAT: a run of the C test counts as one.
+# all N WHAT TEST [ARGUMENT]: a run of the C test counts as one.
 all() {
-	ranks "$1" "$BUILD/tests/kernels/$2" >out 2>err; rc=$?
+	n=$1 what=$2 test=$3; shift 3
+	ranks "$n" "$BUILD/tests/kernels/$test" "$@" >out 2>err; rc=$?
 	[ $rc -ne 0 ] || { grep -q '^1\.\.[1-9]' out && ! grep -q '^not ok' out; } || rc=1
-	ok $rc "$1 ranks: $3 ($(grep -c '^ok' out) checks)"
+	ok $rc "$n ranks: $what ($(grep -c '^ok' out) checks)"
 	[ $rc -eq 0 ] || { grep '^not ok' out; cat err; } | head -n 20 | sed 's/^/# /'
 }
-for n in 2 3 4 6 8; do all $n test_parallel_model "the bits and the gradients of one rank"; done
+CAIRN_COMM_TIMEOUT=60; export CAIRN_COMM_TIMEOUT
+for n in 2 3 4 6 8; do all $n "the bits and the gradients of one rank" test_parallel_model; done
+for n in 2 3 4 5 8; do all $n "a pipeline of as many stages" test_pipeline; done
+all 4 "the bubble of sleeping stages" test_pipeline bubble
 tap_done
