@@ -59,7 +59,7 @@ static void make_weights(struct run *r)
 		struct rng_key key = rng_key(3, RNG_INIT, hash64(p->name, strlen(p->name)));
 
 		for (long k = 0; k < box_volume(&whole); k++)
-			w[k] = (p->rank == 1 ? 1.0f : 0.0f) + 0.4f * (rng_uniform(key, (uint64_t)k, 0, 0) - 0.5f);
+			w[k] = (p->rank == 1 ? 1.0f : 0.0f) + 0.8f * (rng_uniform(key, (uint64_t)k, 0, 0) - 0.5f);
 		part = xmalloc((size_t)box_volume(m->box + i) * sizeof(float) + 1);
 		box_copy(part, m->box + i, w, &whole, m->box + i, sizeof(float));
 		model_set(m, i, part, DTYPE_F32);
@@ -281,8 +281,10 @@ int main(int argc, char **argv)
 		r.reference = argv[at++];
 	common.threads = 1;
 	common.device = "cpu";
-	if (recipe_load(&r.r, NULL, (const char *const *)argv + at, argc - at, NULL, 0, &e) || json_read(&d, argv[1], 0, &e) ||
-	    model_config_from_json(&r.c, &d, &e))
+	common.overrides.v = (const char **)argv + at;
+	common.overrides.n = argc - at;
+	r.r = start_recipe();
+	if (json_read(&d, argv[1], 0, &e) || model_config_from_json(&r.c, &d, &e))
 		die_err(&e);
 	k = start_ops();
 	start_mesh(&r.mesh, r.r, &r.c);

@@ -64,8 +64,8 @@ like 2 tied $tp=2
 like 2 tied $tp=2 $sp
 # More ranks than kv heads, and than the pieces in which products are summed: the last bits may differ.
 near_one 4 tied $tp=4 $sp
-near_one 3 plain $tp=3 $sp
-near_one 6 plain $tp=3 $pp=2
+like 3 plain $tp=3 $sp
+like 6 plain $tp=3 $pp=2
 like 2 tied $cp=2
 like 3 plain $cp=3
 like 2 tied $pp=2
