@@ -113,11 +113,10 @@ $(TEST_MPI_SO): $(MPI_SO)
 
 # HDF5's filter for compressed checkpoints, for h5dump and h5py; whoever loads it has HDF5 already.
 PLUGIN := lib/cairn/hdf5/libcairn_zstd.so
-$(BUILD)/$(PLUGIN): $(BUILD)/formats/plugin/libcairn_zstd.c.o $(BUILD)/formats/hdf5_zstd.c.o
+$(BUILD)/$(PLUGIN): formats/plugin/libcairn_zstd.c formats/hdf5_zstd.c formats/hdf5_types.h formats/hdf5_file.h $(BUILD)/flags.stamp
 	@mkdir -p $(@D)
-	$(say) LINK $@
-	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $^ $(LIBS_PLUGIN) -o $@
-$(BUILD)/formats/plugin/libcairn_zstd.c.o $(BUILD)/formats/hdf5_zstd.c.o: FEATURES = -fPIC
+	$(say) CC $@
+	$(Q)$(CC) $(filter-out -fsanitize% -fno-sanitize%,$(ALLCFLAGS)) -fPIC -shared $(LDFLAGS) $(filter %.c,$^) $(LIBS_PLUGIN) -o $@
 $(BUILD)/tests/formats/test_checkpoint_zstd: | $(BUILD)/$(PLUGIN)
 
 # Programs that tests use, linked as the tools are.
