@@ -104,22 +104,28 @@ static void say(const char *result)
 		puts(result);
 }
 
+/* Sizes only, of the rank that has most. */
 static void dry_run(struct job *j, enum dtype t)
 {
-	long rows = recipe_int(j->r, "policy.sequence_packing.train_mb_tokens"), n = model_config_parameters(&j->cfg);
+	long rows = recipe_int(j->r, "policy.sequence_packing.train_mb_tokens"), own[2], *all;
 	struct model small;
 	struct err e = ERR_INIT;
-	size_t acts;
 	struct json_out out = { 0 };
 
-	/* Sizes only: a model that infers holds what pass_bytes() looks at. */
-	if (model_init(&small, &j->cfg, j->k, NULL, t, 1, 0, &e))
+	/* A model that infers holds what pass_bytes() looks at. */
+	if (model_init(&small, &j->cfg, j->k, &j->mesh, t, 1, start_sequence_parallel(j->r, &j->mesh), &e))
 		die_err(&e);
-	acts = pass_bytes(&small, rows, true, recipe_bool(j->r, "policy.dtensor_cfg.activation_checkpointing"));
+	own[0] = model_memory(&small.table, &j->mesh.layout, &j->mesh.at, t, true);
+	own[1] = (long)pipeline_bytes(&small, rows, true, trainer_recomputes(j->r), j->mesh.layout.pp);
+	all = xcalloc((size_t)j->mesh.world.size * 2, sizeof(*all));
+	comm_gather(&j->mesh.world, all, own, sizeof(own));
+	for (int i = 0; i < j->mesh.world.size; i++)
+		if (all[2 * i] + all[2 * i + 1] > own[0] + own[1])
+			memcpy(own, all + 2 * i, sizeof(own));
 	json_begin(&out, '{');
-	json_add_int(&out, "parameters", n);
-	json_add_int(&out, "bytes_weights_and_optimizer", model_memory(&j->cfg, t, true));
-	json_add_int(&out, "bytes_activations", (long)acts);
+	json_add_int(&out, "parameters", model_config_parameters(&j->cfg));
+	json_add_int(&out, "bytes_weights_and_optimizer", own[0]);
+	json_add_int(&out, "bytes_activations", own[1]);
 	json_add_int(&out, "rows", rows);
 	json_end(&out);
 	say(out.s.s);

@@ -1,5 +1,6 @@
 #include "tools/shared/packed.h"
 
+#include "kernels/model/pipeline.h"
 #include "libcommon/opt.h"
 #include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
@@ -98,20 +99,36 @@ void packed_release(struct packed *p)
 	memset(p, 0, sizeof(*p));
 }
 
-long model_memory(const struct model_config *c, enum dtype t, bool training)
+long model_memory(const struct param_table *t, const struct layout *l, const struct place *at, enum dtype type, bool training)
 {
-	long each = !training ? (long)dtype_size(t) : t == DTYPE_F32 ? 4 * 6 : 2 * 3 + 4 * 4;
+	long held = 0, own = 0, replicas = l->dp * l->cp, e = (long)dtype_size(type);
 
-	return model_config_parameters(c) * each;
+	for (long i = 0; i < t->n; i++) {
+		struct box b = param_box(t->p + i, l, at);
+
+		if (param_stage(t->p + i, l) == at->pp || (t->p[i].kind == PARAM_EMBED && t->config.tied && at->pp == l->pp - 1))
+			held += box_volume(&b);
+	}
+	if (!training)
+		return held * e;
+	for (int expert = 0; expert < 2; expert++) {
+		struct shard_arena a;
+
+		shard_arena_init(&a, t, l, at, expert);
+		own += a.n;
+		shard_arena_release(&a);
+	}
+	/* The weights are there three times: as they are, and ready for products of both directions. */
+	return held * (3 * e + 4) + own * ((replicas > 1 ? 4 : 0) + (type == DTYPE_F32 ? 8 : 12));
 }
 
-void check_memory(const struct model *m, long rows, enum packed_for what, const struct recipe *r, bool recompute)
+void check_memory(const struct model *m, long rows, long n, enum packed_for what, const struct recipe *r, bool recompute)
 {
 	static const char *const key[2][2] = { { "train_micro_batch_size", "logprob_batch_size" },
 					       { "sequence_packing.train_mb_tokens", "sequence_packing.logprob_mb_tokens" } };
 	bool train = what == PACKED_TRAIN;
-	long own = model_memory(&m->table.config, m->t, m->flags & MODEL_TRAIN);
-	long acts = (long)pass_bytes(m, rows, train, recompute);
+	long own = model_memory(&m->table, &m->mesh->layout, &m->mesh->at, m->t, m->flags & MODEL_TRAIN);
+	long acts = (long)pipeline_bytes(m, rows, train, recompute, n);
 
 	if (common.memory_bytes && own + acts > common.memory_bytes)
 		die(EX_UNAVAILABLE, "%ld tokens at once want %ld bytes beside the model's %ld, --memory gives %ld; give more, make policy.%s "
@@ -139,7 +156,7 @@ void packed_logprobs(struct model *m, float *const *lp, float *const *entropy, c
 
 	packed_plan(&bins, q, n, r, PACKED_LOGPROB);
 	rows = packed_rows(&bins, q);
-	check_memory(m, rows, PACKED_LOGPROB, r, false);
+	check_memory(m, rows, 1, PACKED_LOGPROB, r, false);
 	p = pass_new(m, rows, false, false);
 	row = xmalloc((size_t)rows * sizeof(float));
 	ent = xmalloc((size_t)rows * sizeof(float));

@@ -6,6 +6,7 @@
 #include "formats/dataset.h"
 #include "formats/samples.h"
 #include "kernels/loss.h"
+#include "kernels/model/pipeline.h"
 #include "libcommon/schedule.h"
 #include "tools/shared/packed.h"
 #include "tools/shared/start.h"
@@ -25,8 +26,8 @@ struct trainer {
 	struct schedule schedule;
 	struct counters counters;       /* of the checkpoint, moved on by every update and step */
 	float temperature;
-	struct pass *pass;              /* made for the largest bin so far */
-	long pass_rows;
+	struct pipeline *pipeline;      /* made for the largest bin so far */
+	long rows;
 };
 
 /* What an update came to, over all ranks, the same on each. */
@@ -44,6 +45,7 @@ struct update_report {
 void update_report_add(struct update_report *a, const struct update_report *b);
 
 void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, const char *algorithm, struct counters c);
+bool trainer_recomputes(const struct recipe *r);        /* activation checkpointing */
 void trainer_release(struct trainer *t);
 /*
  * One update: gradients of sum w l over all lessons, clipped, AdamW at the schedule's present step.  apply false: gradients and report

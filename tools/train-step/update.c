@@ -53,25 +53,26 @@ void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, co
 
 void trainer_release(struct trainer *t)
 {
-	if (t->pass)
-		pass_free(t->pass);
+	if (t->pipeline)
+		pipeline_free(t->pipeline);
 	memset(t, 0, sizeof(*t));
 }
 
-static bool recompute(const struct recipe *r)
+bool trainer_recomputes(const struct recipe *r)
 {
 	return recipe_bool(r, "policy.dtensor_cfg.activation_checkpointing") || recipe_bool(r, "policy.megatron_cfg.activation_checkpointing");
 }
 
-static void want_pass(struct trainer *t, long rows, bool keep)
+/* n: micro-batches of an update. */
+static void want_pipeline(struct trainer *t, long rows, long n, bool keep)
 {
-	if (t->pass && t->pass_rows >= rows)
+	if (t->pipeline && t->rows >= rows)
 		return;
-	if (t->pass)
-		pass_free(t->pass);
-	check_memory(t->m, rows, keep ? PACKED_TRAIN : PACKED_LOGPROB, t->r, keep && recompute(t->r));
-	t->pass = pass_new(t->m, rows, keep, keep && recompute(t->r));
-	t->pass_rows = rows;
+	if (t->pipeline)
+		pipeline_free(t->pipeline);
+	check_memory(t->m, rows, n, keep ? PACKED_TRAIN : PACKED_LOGPROB, t->r, keep && trainer_recomputes(t->r));
+	t->pipeline = pipeline_new(t->m, rows, keep, keep && trainer_recomputes(t->r));
+	t->rows = rows;
 }
 
 static bool counts(const struct lesson *l, long i)
@@ -104,58 +105,86 @@ static void compare(struct update_report *u, const struct lesson *l, const float
 	u->sequences += any;
 }
 
-/* The rows of one bin: log-probabilities in, their gradient out. */
-static void bin_losses(struct trainer *t, struct update_report *u, float *dlp, const float *lp, const struct lesson *l,
-		       const struct bins *bins, long bin, const struct packed *b)
+struct job {                    /* the bins of this data-parallel rank as micro-batches */
+	struct update_report *u;
+	const struct trainer *t;
+	const struct lesson *l;
+	struct sequence *q;
+	struct bins bins;
+	struct packed b;
+};
+
+/* Bin k of this rank among all; where there is none any more, no rows. */
+static long bin_of(const struct job *j, long k)
 {
-	memset(dlp, 0, (size_t)b->batch.rows * sizeof(float));
-	for (long i = 0; i < b->batch.nseq; i++) {
-		const struct lesson *one = l + bins->item[bins->first[bin] + i];
-		long first = b->cu[i] + one->s.prompt - 1; /* the row that predicts the first token after the prompt */
+	const struct mesh *m = j->t->m->mesh;
+
+	return k * m->layout.dp + m->at.dp;
+}
+
+static void job_batch(void *arg, long k, struct batch *b, const int **target)
+{
+	static const long nothing[1];
+	struct job *j = arg;
+
+	*target = NULL;
+	*b = (struct batch){ .cu = nothing };
+	if (bin_of(j, k) >= j->bins.n)
+		return;
+	packed_batch(&j->b, j->q, &j->bins, bin_of(j, k));
+	*b = j->b.batch;
+	*target = j->b.target;
+}
+
+/* Log-probabilities in, their gradient out. */
+static void job_loss(void *arg, long k, float *dlp, const float *lp)
+{
+	struct job *j = arg;
+	long bin = bin_of(j, k), rows = bin < j->bins.n ? j->b.batch.rows : 0;
+	float *none = dlp ? NULL : xcalloc((size_t)rows + 1, sizeof(*none));
+
+	if (dlp)
+		memset(dlp, 0, (size_t)rows * sizeof(float));
+	for (long i = 0; rows && i < j->b.batch.nseq; i++) {
+		const struct lesson *one = j->l + j->bins.item[j->bins.first[bin] + i];
+		long first = j->b.cu[i] + one->s.prompt - 1; /* the row that predicts the first token after the prompt */
 		struct loss_tokens x = one->x;
 
 		x.lp = lp + first;
-		loss_add(dlp + first, &u->sums, &x, &t->loss);
-		compare(u, one, x.lp);
+		loss_add((dlp ? dlp : none) + first, &j->u->sums, &x, &j->t->loss);
+		compare(j->u, one, x.lp);
 	}
+	free(none);
 }
 
-static void run_bin(struct update_report *u, struct trainer *t, const struct lesson *l, const struct bins *bins, long k,
-		    const struct packed *b, float *lp, float *dlp, bool backward)
+/*
+ * Ranks do what they have.  Where experts lie over data-parallel ranks these need each other in every pass, and take as many as the
+ * one with most.
+ */
+static long passes(const struct job *j)
 {
-	pass_forward(t->pass, &b->batch);
-	pass_logprobs(t->pass, lp, NULL, b->target, t->temperature);
-	if (t->m->here.last)
-		bin_losses(t, u, dlp, lp, l, bins, k, b);
-	if (backward)
-		pass_backward(t->pass, dlp);
+	const struct mesh *m = j->t->m->mesh;
+	long all = (j->bins.n + m->layout.dp - 1) / m->layout.dp;
+
+	if (m->ep.size * m->etp.size > 1)
+		return all;
+	return all - (all && bin_of(j, all - 1) >= j->bins.n);
 }
 
 static void run_bins(struct update_report *u, struct trainer *t, const struct lesson *l, long n, bool backward)
 {
-	struct sequence *q = xmalloc((size_t)n * sizeof(*q));
-	const struct mesh *mesh = t->m->mesh;
-	struct packed b = { 0 };
-	struct bins bins;
-	float *lp, *dlp;
-	long rows;
+	struct job j = { .u = u, .t = t, .l = l, .q = xmalloc((size_t)n * sizeof(*j.q)) };
+	struct pipeline_job run = { .arg = &j, .batch = job_batch, .loss = job_loss, .temperature = t->temperature, .backward = backward };
 
 	for (long i = 0; i < n; i++)
-		q[i] = l[i].s;
-	packed_plan(&bins, q, n, t->r, PACKED_TRAIN);
-	rows = packed_rows(&bins, q);
-	want_pass(t, rows, backward);
-	lp = xmalloc((size_t)rows * sizeof(float));
-	dlp = xmalloc((size_t)rows * sizeof(float));
-	for (long k = mesh->at.dp; k < bins.n; k += mesh->layout.dp) {
-		packed_batch(&b, q, &bins, k);
-		run_bin(u, t, l, &bins, k, &b, lp, dlp, backward);
-	}
-	free(lp);
-	free(dlp);
-	free(q);
-	packed_release(&b);
-	bins_release(&bins);
+		j.q[i] = l[i].s;
+	packed_plan(&j.bins, j.q, n, t->r, PACKED_TRAIN);
+	run.n = passes(&j);
+	want_pipeline(t, packed_rows(&j.bins, j.q), run.n, backward);
+	pipeline_run(t->pipeline, &run);
+	free(j.q);
+	packed_release(&j.b);
+	bins_release(&j.bins);
 }
 
 /* The last stage of each data-parallel rank knows its own bins; together they make the report. */
