@@ -26,27 +26,45 @@ WIDE static float block_max(const float *z, long n)
 	return m[0];
 }
 
-static inline void step(float *s, float *e, float z, float inv, float m)
+/* x[i] = exp(d) and y[i] = exp(d) d with d = z[i] inv - m: apart from the sums, so that compilers make vectors of it. */
+WIDE static void exps(float *restrict x, float *restrict y, const float *restrict z, float inv, float m, long n)
 {
-	float d = z * inv - m, x = exp_f32(d);
+	for (long i = 0; i < n; i++) {
+		float d = z[i] * inv - m;
 
-	*s += x;
-	*e += x * (d < -110.f ? -110.f : d);
+		x[i] = exp_f32(d);
+		y[i] = x[i] * (d < -110.f ? -110.f : d);
+	}
+}
+
+WIDE static void add_lanes(float *restrict s, const float *restrict x, long n)
+{
+	float t[LANES];
+	long i = 0;
+
+	memcpy(t, s, sizeof(t));
+	for (; i + LANES <= n; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			t[l] += x[i + l];
+	for (int l = 0; i + l < n; l++)
+		t[l] += x[i + l];
+	memcpy(s, t, sizeof(t));
 }
 
 /* A NaN passes the maximum by and is caught here: it makes s NaN. */
-WIDE static struct part block_sum(const float *z, long n, float inv)
+static struct part block_sum(const float *z, long n, float inv)
 {
-	float s[LANES] = { 0 }, e[LANES] = { 0 };
+	float s[LANES] = { 0 }, e[LANES] = { 0 }, x[CHUNK], y[CHUNK];
 	struct part p = { .m = block_max(z, n) * inv };
 	float m = p.m == -INFINITY ? 0 : p.m;
-	long i = 0;
 
-	for (; i + LANES <= n; i += LANES)
-		for (int l = 0; l < LANES; l++)
-			step(s + l, e + l, z[i + l], inv, m);
-	for (int l = 0; i + l < n; l++)
-		step(s + l, e + l, z[i + l], inv, m);
+	for (long i = 0; i < n; i += CHUNK) {
+		long piece = n - i < CHUNK ? n - i : CHUNK;
+
+		exps(x, y, z + i, inv, m, piece);
+		add_lanes(s, x, piece);
+		add_lanes(e, y, piece);
+	}
 	p.s = lanes_sum(s);
 	p.e = lanes_sum(e);
 	return p;
