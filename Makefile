@@ -146,7 +146,7 @@ $(TESTS): %: %.c.o
 $(BUILD)/%.c.o: %.c $(BUILD)/flags.stamp
 	@mkdir -p $(@D)
 	$(say) CC $<
-	$(Q)$(CC) $(ALLCFLAGS) $(if $(filter kernels/cpu/%,$<),-O3 $(call isa,$<)) $(DEPS) -c $< -o $@
+	$(Q)$(CC) $(ALLCFLAGS) $(if $(filter kernels/cpu/%,$<),-O3 -fno-math-errno $(call isa,$<)) $(DEPS) -c $< -o $@
 $(BUILD)/flags.stamp: force
 	@mkdir -p $(@D)
 	@echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' | cmp -s - $@ || echo '$(subst ','\'',$(CC) $(ALLCFLAGS))' >$@
