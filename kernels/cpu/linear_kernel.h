@@ -70,6 +70,9 @@ static inline int panel_width(long n, long j)
 void pack_rows(uint32_t *panel, int width, const void *s, long ld, long cols, long k, enum dtype t);
 void pack_columns(uint32_t *panel, int width, const void *s, long ld, long cols, long k,
 		  enum dtype t);
+/* The rows of a transposed BF16 x, columns of s, in tiles [step][TILE] that lie `apart` words from each other: all tiles of
+ * a step before the next step, so that s is read along its rows. */
+void pack_tiles(uint32_t *tiles, long apart, const uint16_t *s, long ld, long rows, long k);
 
 /* y = x w^T cut into blocks of rows and groups of panels; see linear.c. */
 struct product {

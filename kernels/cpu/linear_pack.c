@@ -60,3 +60,18 @@ void pack_columns(uint32_t *panel, int width, const void *s, long ld, long cols,
 			memset(panel + cols, 0, (size_t)(width - cols) * 4);
 	}
 }
+
+void pack_tiles(uint32_t *tiles, long apart, const uint16_t *s, long ld, long rows, long k)
+{
+	long full = rows / TILE;
+
+	for (long p = 0; p < k / 2; p++, s += 2 * ld)
+		for (long i = 0; i < full; i++)
+			pair_up(tiles + i * apart + p * TILE, s + i * TILE, s + ld + i * TILE, TILE);
+	for (long i = 0; k & 1 && i < full; i++)
+		for (long l = 0; l < TILE; l++)
+			tiles[i * apart + k / 2 * TILE + l] = s[i * TILE + l];
+	if (rows % TILE)
+		pack_columns(tiles + full * apart, TILE, s - k / 2 * 2 * ld + full * TILE, ld, rows % TILE, k,
+			     DTYPE_BF16);
+}

@@ -67,8 +67,11 @@ static void pack_across(char *d, const struct product *p, long m0, long rows, lo
 {
 	long size = (long)dtype_size(p->t), step = TILE * 4, tile = (k1 - k0) * step + TILE_PAD;
 
-	if (!wide && p->t == DTYPE_BF16)
-		tile = up(k1 - k0, 2) * step + TILE_PAD;
+	if (!wide && p->t == DTYPE_BF16) {
+		pack_tiles((uint32_t *)(void *)d, (up(k1 - k0, 2) * step + TILE_PAD) / 4,
+			   (const uint16_t *)(const void *)p->x + k0 * p->ldx + m0, p->ldx, rows, k1 - k0);
+		return;
+	}
 	for (long i = 0; i < rows; i += TILE) {
 		const char *s = p->x + (k0 * p->ldx + m0 + i) * size;
 		long n = least(TILE, rows - i);
@@ -188,6 +191,12 @@ static void finish_panel(const struct product *p, const float *acc, long ldy, lo
 				  bias, p->t, cols, p->how == PRODUCT_ADD);
 }
 
+/* Sums that continue in fp32 are kept where they are: whole lines of one chain, nothing to round or to join. */
+static bool in_place(const struct product *p, long cols)
+{
+	return p->how == PRODUCT_CONTINUE && p->chunks == 1 && !p->bias && cols % LINE == 0;
+}
+
 static void product_part(void *arg, long part, int thread)
 {
 	const struct grid *g = arg;
@@ -208,20 +217,23 @@ static void product_part(void *arg, long part, int thread)
 		for (long j = j0; j < j1; j++) {
 			int width = panel_width(p->n, j);
 			long cols = least(PANEL, p->n - j * PANEL);
-			float *stack = y + (once ? 0 : (j - j0) * PANEL);
+			bool here = in_place(p, cols);
+			float *stack = here ? (float *)(void *)p->y + m0 * p->ldy + j * PANEL
+					    : y + (once ? 0 : (j - j0) * PANEL);
+			long ld = here ? p->ldy : ldy;
 
-			if (p->how == PRODUCT_CONTINUE && !q.c0 && !q.s0)
+			if (p->how == PRODUCT_CONTINUE && !here && !q.c0 && !q.s0)
 				start_panel(p, stack, ldy, m0, rows, j * PANEL, cols);
 			for (long c = q.c0; c < q.c1; c++) {
 				panel_steps(g, &q, &v, c,
 					    p->w + j * PANEL * all + (p->skip + c) * g->chunk_steps * width,
 					    width,
 					    stack + __builtin_popcountl((unsigned long)c) * depth,
-					    ldy, rows);
+					    ld, rows);
 				if (q.s1 == g->chunk_steps)
 					join_chunks(p, stack, depth, c, ldy, rows, width);
 			}
-			if (q.c1 == p->chunks && q.s1 == g->chunk_steps)
+			if (!here && q.c1 == p->chunks && q.s1 == g->chunk_steps)
 				finish_panel(p, stack, ldy, m0, rows, j * PANEL, cols);
 		}
 	}
