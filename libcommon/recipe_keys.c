@@ -933,6 +933,8 @@ const struct recipe_key recipe_keys[] = {
 	     USED, "type of the stored weights: as they came, or one for all"),
 	KEY(BOOL, "cairn.other_arithmetic", "false", NOT_NULL, "score train-step", USED,
 	     "go on where a checkpoint was made by arithmetic with another fingerprint"),
+	KEY(BOOL, "cairn.keep_training_state", "false", NOT_NULL, "pipelines", USED,
+	     "a new run that begins with a trained checkpoint goes on with its optimizer state, counters and data cursor; else with its weights alone"),
 
 	KEY(ANY, "on_policy_distillation", "null", OR_NULL, "", REFUSED,
 	     "distillation from teachers; not built"),

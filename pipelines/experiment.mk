@@ -15,18 +15,17 @@ ifneq ($(LAG),0)
 $(error LAG=$(LAG): training on samples of an older checkpoint is not built yet)
 endif
 
+SCRIPTS := $(dir $(lastword $(MAKEFILE_LIST)))
 number  = step-$(shell printf %06d $1)
 before  = $(call number,$(shell expr $(patsubst step-%,%,$1) - 1))
 SEQUENCE := $(shell seq -f 'step-%06.0f' 1 $(STEPS))
 
 all: $(RUN)/checkpoints/$(call number,$(STEPS))/manifest.json
 
-# The model that the run starts from: a checkpoint as it is, anything else through import-weights.
+# The model that the run starts from, as grpo.sh takes it.
 $(RUN)/checkpoints/step-000000/manifest.json:
-	@mkdir -p $(RUN)/checkpoints
-	model=$$($(CAIRN) inspect $(RECIPE) --get policy.model_name) && if [ -e "$$model/manifest.json" ]; then \
-	   rm -rf $(@D).copy && cp -r "$$model" $(@D).copy && mv -T $(@D).copy $(@D); \
-	else $(CAIRN) import-weights "$$model" -o $(@D); fi
+	@mkdir -p $(RUN)/checkpoints $(RUN)/logs
+	set -eu; CAIRN='$(CAIRN)'; . $(SCRIPTS)lib.sh; run='$(RUN)' recipe='$(RECIPE)' first='$(@D)'; first_checkpoint
 
 define step
 $(RUN)/samples/$1/manifest.json: $(RUN)/checkpoints/$(call before,$1)/manifest.json

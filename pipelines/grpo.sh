@@ -9,7 +9,7 @@ set -eu
 case ${1:--} in -*) echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
 
-start_run "$@"
+start_run grpo "$@"
 steps=$(get grpo.max_num_steps)
 period=$(get grpo.val_period)
 reference=

@@ -7,7 +7,7 @@ set -eu
 case ${1:--} in -*) echo "usage: sft.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
 
-start_run "$@"
+start_run sft "$@"
 steps=$(get sft.max_num_steps)
 period=$(get checkpointing.save_period)
 val_period=$(get sft.val_period)

@@ -75,6 +75,35 @@ run 0 "save_period 2" sh "$grpo" r.yaml checkpointing.keep_top_k=2 checkpointing
 is "$(steps two/checkpoints)" "step-000000 step-000002 step-000003" "keeps every second one, and the newest"
 is "$(digests two/checkpoints/step-000003)" "$(digests all/checkpoints/step-000003)" "with the same bits"
 
+# From a trained checkpoint: its weights alone, or all of it.
+trained=all/checkpoints/step-000002
+position() { cairn inspect "$1" --json | grep -oE '"(step|updates)": [0-9]+|"position": [0-9]+' | head -n 3 | sed 's/.*: //' | xargs; }
+run 0 "from a trained checkpoint" sh "$grpo" r.yaml policy.model_name=$trained grpo.max_num_steps=1 checkpointing.checkpoint_dir=anew
+has err "$trained was trained before" "says so"
+is "$(digests anew/checkpoints/step-000000 | head -n 1)" "$(digests $trained | head -n 1)" "begins with its weights"
+is "$(position anew/checkpoints/step-000000) $(cairn inspect anew/checkpoints/step-000000 --json | grep -o '"optimizer": [a-z]*')" \
+	'0 0 "optimizer": null' "and nothing else of it"
+is "$(position anew/checkpoints/step-000001)" "1 2 4" "step 1 is step 1 and takes the first prompts"
+run 0 "told to keep its state" sh "$grpo" r.yaml policy.model_name=$trained grpo.max_num_steps=1 cairn.keep_training_state=true \
+	checkpointing.checkpoint_dir=further
+is "$(digests further/checkpoints/step-000000)" "$(digests $trained)" "begins with all of it"
+is "$(position further/checkpoints/step-000001)" "$(position all/checkpoints/step-000003)" "and makes the step that comes after it"
+sed 's,model_name: start$,model_name: all/checkpoints/step-000002,' r.yaml >r3.yaml
+run 0 "by make" make -f "$CAIRN_ROOT/pipelines/experiment.mk" RUN=mk4 RECIPE=r3.yaml STEPS=1 CAIRN="$CAIRN"
+is "$(digests mk4/checkpoints/step-000001)" "$(digests anew/checkpoints/step-000001)" "the same as without being told"
+
+# One algorithm and one script at a time.
+sh "$CAIRN_ROOT/pipelines/sft.sh" r.yaml checkpointing.checkpoint_dir=taught sft.max_num_steps=1 2>/dev/null; ok $? "an SFT run"
+files taught >before
+run 78 "grpo.sh on it" sh "$grpo" taught/recipe.yaml
+has err 'taught: this run was begun by sft.sh; grpo.sh wants another' "is refused"
+files taught | diff - before >difference; ok $? "and touches nothing"
+for i in 1 2; do { sh "$grpo" r.yaml grpo.max_num_steps=2 checkpointing.checkpoint_dir=both 2>err.$i; echo $? >status.$i; } & done
+wait
+is "$(sort -n status.1 status.2 | xargs)" "0 75" "of two in the same instant one works"
+has "$(grep -lx 75 status.1 status.2 | sed 's/status/err/')" 'both: another script works in this run' "the other says why not"
+is "$(digests both/checkpoints/step-000002)" "$(digests all/checkpoints/step-000002)" "the run is as by one"
+
 # The same by make.
 run 0 "experiment.mk" make -f "$CAIRN_ROOT/pipelines/experiment.mk" RUN=mk RECIPE=r.yaml STEPS=3 CAIRN="$CAIRN"
 is "$(digests mk/checkpoints/step-000003)" "$(digests all/checkpoints/step-000003)" "gives the same weights and optimizer"
