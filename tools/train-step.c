@@ -270,7 +270,7 @@ int main(int argc, char **argv)
 	if (o.dry_run)
 		dry_run(&j, t);
 	open_lessons(&j);
-	load_model(&j.m, &j.c, j.k, &j.mesh, t, 0, (o.evaluate ? 0 : MODEL_TRAIN) | start_sequence_parallel(j.r, &j.mesh));
+	load_model(&j.m, &j.c, j.k, &j.mesh, t, 0, (o.evaluate ? 0 : MODEL_TRAIN) | start_freeze(j.r) | start_sequence_parallel(j.r, &j.mesh));
 	trainer_init(&j.t, &j.m, j.r, j.algorithm, j.c.counters);
 
 	j.start = seconds_now();

@@ -9,6 +9,7 @@ struct layer {                  /* a layer's weights; NULL where the family has 
 	struct weight *norm1, *q, *k, *v, *o, *qb, *kb, *vb, *ob, *qn, *kn, *norm2;
 	struct weight *gate, *up, *down;        /* of the one MLP, or of all experts */
 	struct weight *router;                  /* NULL: no experts */
+	int index;                              /* its number */
 	struct weight *sgate, *sup, *sdown, *srouter; /* of the shared expert */
 };
 

@@ -31,8 +31,14 @@ long param_count(const struct param *p)
 	return box_volume(&b);
 }
 
-static int supported(const struct model_config *c, enum dtype t, struct err *e)
+static int supported(const struct model_config *c, const struct mesh *mesh, enum dtype t, struct err *e)
 {
+	const struct layout *l = mesh ? &mesh->layout : NULL;
+
+	if (l && c->moe.experts && (l->ep > 1 || l->etp > 1))
+		return err_set(e, EX_UNAVAILABLE, "EP %ld, ETP %ld: experts that lie on several ranks are not built yet", l->ep, l->etp);
+	if (l && c->moe.shared_intermediate && l->tp > 1)
+		return err_set(e, EX_UNAVAILABLE, "TP %ld: a shared expert that lies on several ranks is not built yet", l->tp);
 	if (c->sliding_window)
 		return err_set(e, EX_UNAVAILABLE, "sliding_window %ld: sliding-window attention is not built yet", c->sliding_window);
 	if (c->head != HEAD_LM)
@@ -114,6 +120,7 @@ static void layer_weights(struct layer *l, const struct model *m, int i)
 
 	for (size_t j = 0; j < sizeof(at) / sizeof(*at); j++)
 		*at[j] = model_weight(m, kind[j], i);
+	l->index = i;
 	if (!l->router)
 		return;
 	l->gate = model_weight(m, PARAM_EXPERT_GATE, i);
@@ -171,9 +178,12 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 	       unsigned flags, struct err *e)
 {
 	memset(m, 0, sizeof(*m));
-	if (supported(c, t, e))
+	if (supported(c, mesh, t, e))
 		return -1;
 	param_table_init(&m->table, c);
+	for (long i = 0; i < m->table.n; i++)
+		if (m->table.p[i].kind == PARAM_ROUTER && (flags & MODEL_FREEZE_ROUTER))
+			m->table.p[i].role = ROLE_FROZEN;
 	m->k = k;
 	m->mesh = mesh;
 	m->own_mesh = !mesh;

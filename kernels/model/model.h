@@ -22,6 +22,7 @@
 
 enum {
 	MODEL_TRAIN = 1,        /* gradients, and weights ready for the backward products */
+	MODEL_FREEZE_ROUTER = 4, /* routers of experts are not trained (role frozen) */
 	MODEL_SEQUENCE = 2      /* sequence parallelism: gradients that TP ranks would have alike are parts of a sum */
 };
 

@@ -13,6 +13,8 @@ void moe_init(struct model *m)
 	m->moe = xcalloc(1, sizeof(*m->moe));
 	m->moe->routing = (struct routing){ c->experts, c->experts_per_token, c->norm_topk };
 	m->moe->offset = xcalloc((size_t)c->experts + 1, sizeof(long));
+	m->moe->count = xcalloc((size_t)(m->table.config.layers * (c->experts + 2)), sizeof(double));
+	m->moe->dp = m->k->alloc((size_t)c->experts * sizeof(float), "losses of routers");
 }
 
 void moe_release(struct model *m)
@@ -20,7 +22,9 @@ void moe_release(struct model *m)
 	if (!m->moe)
 		return;
 	m->k->release(m->moe->memory);
+	m->k->release(m->moe->dp);
 	free(m->moe->offset);
+	free(m->moe->count);
 	free(m->moe);
 }
 
@@ -152,6 +156,7 @@ void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts 
 	const struct routing *s = &m->moe->routing;
 	struct moe *o = m->moe;
 	long slots = rows * s->k, hidden = m->table.config.hidden, width = m->here.expert_intermediate;
+	struct router_loss own;
 
 	k->sort_slots(o->offset, o->from, o->place, a->id, rows, s);
 	k->embed_fwd(o->xs, x, o->from, slots, hidden, m->t);
@@ -165,7 +170,7 @@ void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts 
 	k->grouped_dx(o->o, DTYPE_F32, g->gate, l->gate->expert, o->offset, s->experts, false);
 	k->grouped_dx(o->o, DTYPE_F32, g->act, l->up->expert, o->offset, s->experts, true);
 	k->unpermute(dx, o->o, o->place, rows, s->k, hidden, m->t);
-	k->route_bwd(o->dz, o->dweight, a->id, a->weight, a->p, a->lse, NULL, rows, s, m->t);
+	k->route_bwd(o->dz, o->dweight, a->id, a->weight, a->p, a->lse, router_losses(&own, m, l, a, rows), rows, s, m->t);
 	linear_gradient(m, l->router, NULL, o->dz, x, rows);
 	k->linear_dx(dx, m->t, o->dz, &l->router->matrix, rows, true);
 	if (l->sgate)

@@ -7,6 +7,7 @@
  */
 
 #include "kernels/model/inside.h"
+#include "kernels/model/router.h"
 
 struct moe {
 	struct routing routing;
@@ -19,6 +20,10 @@ struct moe {
 	float *shared;                  /* [rows, H] of the shared expert */
 	float *dweight;                 /* [slots] */
 	void *dz;                       /* [rows, experts] of type t */
+	double aux, z;                  /* of router_begin() */
+	long total;
+	double *count;                  /* [layers, experts + 2]: visits, then the losses of the layer */
+	float *dp;                      /* [experts], the backend's */
 };
 
 /* m->moe where the model has experts; NULL otherwise. */
@@ -30,5 +35,9 @@ size_t moe_carve(struct mlp_acts *a, const struct model *m, long rows, char *mem
 void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows);
 void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,
 		  const void *x, long rows);
+
+/* Counts what the layer's rows visit, o->offset being theirs, and says what its losses add; NULL: nothing. */
+const struct router_loss *router_losses(struct router_loss *out, const struct model *m, const struct layer *l,
+					const struct mlp_acts *a, long rows);
 
 #endif

@@ -85,6 +85,31 @@ def token_weight(i):
     return ((i * 7) % 11 - 3) / 16.0
 
 
+def router_losses(model, config):
+    """0.5 of the load balancing loss and 0.25 of the z loss of kernels/model/router.h, of both sequences as one bin."""
+    logits = [model(torch.tensor([ids]), output_router_logits=True).router_logits for ids in SEQUENCES]
+    k, loss, values = config["num_experts_per_tok"], 0, []
+    for of_layer in zip(*logits):
+        z = torch.cat(of_layer)
+        p, experts = torch.softmax(z, -1), z.shape[-1]
+        visits = torch.bincount(torch.topk(p, k, -1).indices.flatten(), minlength=experts)
+        aux = experts * (visits / (k * len(z)) * p.mean(0)).sum()
+        square = torch.logsumexp(z, -1).pow(2).mean()
+        loss = loss + 0.5 * aux + 0.25 * square
+        values += [aux.detach(), square.detach()]
+    return loss, torch.stack(values)
+
+
+def record_router_losses(out, model, config):
+    params = dict(model.named_parameters())
+    loss, out["router_losses"] = router_losses(model, config)
+    chosen = [key for key in params if key.endswith("mlp.gate.weight") or key == "model.embed_tokens.weight"
+              or key.endswith("0.self_attn.q_proj.weight")]
+    grads = torch.autograd.grad(loss, [params[key] for key in chosen])
+    for key, g in zip(chosen, grads):
+        out["router." + unfused(config["model_type"], key, g)[0][0]] = g
+
+
 def record(name, extra, folder):
     config = {k: v for k, v in {**BASE, **extra}.items() if v is not None or k == "sliding_window"}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager",
@@ -104,6 +129,8 @@ def record(name, extra, folder):
         for t in range(len(ids) - 1):
             loss = loss + token_weight(i) * lp[t]
             i += 1
+    if "num_experts_per_tok" in config:
+        record_router_losses(out, model, config)
     loss.backward()
     out["logprobs"] = torch.cat(lps)
     for key, p in params.items():

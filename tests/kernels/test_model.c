@@ -5,6 +5,7 @@
 #include "kernels/loss_weights.h"
 #include "kernels/model/cache.h"
 #include "kernels/model/model.h"
+#include "kernels/model/router.h"
 #include "libcommon/file.h"
 #include "libcommon/pool.h"
 #include "libcommon/xalloc.h"
@@ -161,6 +162,56 @@ static void check_gradients(struct model *m, const struct recorded *r, const cha
 	pass_free(p);
 }
 
+/* Where only the losses of the routers have a gradient. */
+static void check_router_losses(struct model *m, const struct recorded *r, const char *name)
+{
+	long layers = model_config_moe_layers(&m->table.config), at = 0, visits = 0;
+	float lp[12], none[12] = { 0 }, want[8];
+	struct router_report report;
+	double worst = 0, off = 0, own = 0;
+
+	if (!layers)
+		return;
+	memcpy(want, find(r, "router_losses", 2 * layers), (size_t)layers * 2 * sizeof(float));
+	for (int recompute = 0; recompute < 2; recompute++) { /* the second is looked at */
+		struct pass *p = pass_new(m, 12, true, recompute);
+
+		model_zero_grad(m);
+		router_begin(m, 0.5, 0.25, 12);
+		pass_forward(p, &BATCH);
+		pass_logprobs(p, lp, NULL, TARGET, 1);
+		pass_backward(p, none);
+		pass_free(p);
+	}
+	for (long i = 0; i < m->table.n; i++) {
+		const struct param *p = m->table.p + i;
+		char *key = xasprintf("router.%s", p->name);
+		long n = count(p);
+
+		if (p->kind == PARAM_ROUTER || p->kind == PARAM_EMBED || (p->kind == PARAM_Q && p->layer == 0))
+			worst = fmax(worst, distance(m->w[i].grad, find(r, key, n), n, 1e-3));
+		else if (p->kind == PARAM_EXPERT_DOWN && p->layer == m->table.config.layers - 1)
+			for (long j = 0; j < n; j++)
+				own += fabs((double)m->w[i].grad[j]);
+		free(key);
+	}
+	ok(worst < 1e-4, "%s: gradients of load balancing and z loss: worst %.2g", name, worst);
+	ok(own == 0, "%s: which the experts of the last layer have no part in", name);
+	router_report(&report, m);
+	for (long i = 0; i < report.layers; i++) {
+		for (long e = 0; e < report.experts; e++)
+			visits += (long)report.visits[i * report.experts + e];
+		if (!model_config_is_moe(&m->table.config, i))
+			continue;
+		off = fmax(off, fabs(report.aux[i] - (double)want[at]) + fabs(report.z[i] - (double)want[at + 1]));
+		at += 2;
+	}
+	ok(off < 1e-5 && at == 2 * layers, "%s: and their values: %.2g", name, off);
+	ok(visits == 12 * layers * m->table.config.moe.experts_per_token, "%s: every visit is counted once", name);
+	router_report_release(&report);
+	router_begin(m, 0, 0, 0);
+}
+
 /* From the recorded gradients: the first step divides each by its own size, which makes the noise of a tiny one large. */
 static void check_step(struct model *m, const struct recorded *r, const char *name)
 {
@@ -216,6 +267,7 @@ static void parity(const char *name)
 	pass_free(p);
 	check_gradients(&m, &r, name, false);
 	check_gradients(&m, &r, name, true);
+	check_router_losses(&m, &r, name);
 	check_step(&m, &r, name);
 	model_release(&m);
 	str_release(&r.file);

@@ -108,5 +108,38 @@ for name in mixtral qwen2_moe qwen3_moe; do
 	run 0 "$name: the checkpoint is whole" cairn inspect $name.sft2 --verify
 	run 1 "$name: compared with the start" cairn inspect --diff $name.start $name.sft2
 	has out 'experts' "$name: experts have moved"
+	has out 'gate.weight' "$name: so have routers"
 done
+
+# Losses of routers, loads, routers that are not trained.
+step() { # step FROM TO KEY=VALUE...
+	from=$1 to=$2; shift 2
+	cairn train-step "$from" --data train.jsonl -o "$to" -c recipe.yaml policy.precision=float32 policy.megatron_cfg.enabled=true "$@"
+}
+run 0 "a plain step" step qwen2_moe.start plain
+has out '"train/moe/load_max": [1-9]' "loads are among the metrics"
+has out '"train/moe/experts_unused": [0-9]' "and unused experts"
+grep -q 'loss_layer\|load_balancing\|z_loss' out; is $? 1 "losses that are off are not"
+on="policy.megatron_cfg.moe_router_load_balancing_type=aux_loss policy.megatron_cfg.moe_per_layer_logging=true"
+# shellcheck disable=SC2086
+run 0 "with losses of routers" step qwen2_moe.start balanced $on cairn.moe_z_loss_coeff=0.001
+has out '"train/moe/load_balancing_loss": [0-9.]+' "load balancing"
+has out '"train/moe/z_loss_layer_2": [0-9.]+' "z loss, and of a layer"
+grep -q 'layer_1"' out; is $? 1 "a layer without experts has none"
+run 1 "another step" cairn inspect --diff plain balanced
+has out 'layers.0.mlp.gate.weight' "of routers"
+run 78 "another kind of balance" step qwen2_moe.start x policy.megatron_cfg.moe_router_load_balancing_type=sinkhorn
+run 0 "with frozen routers" step qwen2_moe.start frozen policy.megatron_cfg.freeze_moe_router=true
+run 1 "compared" cairn inspect --diff qwen2_moe.start frozen
+has out 'experts.down_proj' "experts have moved"
+cairn inspect qwen2_moe.start --tensor model.layers.0.mlp.gate.weight | grep -v '^role\|^boxes' >was
+run 0 "a router" cairn inspect frozen --tensor model.layers.0.mlp.gate.weight
+has out '^role +frozen$' "is said to be frozen"
+grep -v '^role\|^boxes' out | cmp - was; ok $? "and has not moved"
+run 0 "frozen on" step frozen frozen2 policy.megatron_cfg.freeze_moe_router=true
+run 0 "trained from there" step frozen thawed
+run 1 "compared" cairn inspect --diff frozen thawed
+has out 'mlp.gate.weight' "routers move again"
+run 0 "and frozen again" step thawed again policy.megatron_cfg.freeze_moe_router=true
+run 0 "exported" cairn export again -o again.hf
 tap_done

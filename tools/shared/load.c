@@ -102,7 +102,7 @@ static void load_weight(struct model *m, struct checkpoint *c, long i)
 	const struct param *p = m->table.p + i;
 	long w = find_weight(c, p);
 	const struct checkpoint_tensor *t = c->tensor + w;
-	bool state = (m->flags & MODEL_TRAIN) && c->has_optimizer && m->w[i].grad;
+	bool state = (m->flags & MODEL_TRAIN) && c->has_optimizer && t->role == ROLE_PARAM && m->w[i].grad;
 	struct err e = ERR_INIT;
 	void *raw;
 

@@ -70,6 +70,12 @@ enum dtype start_precision(const struct recipe *r, const struct checkpoint *c)
 	return t;
 }
 
+unsigned start_freeze(const struct recipe *r)
+{
+	return recipe_bool(r, "policy.megatron_cfg.enabled") && recipe_bool(r, "policy.megatron_cfg.freeze_moe_router") ?
+		       MODEL_FREEZE_ROUTER : 0;
+}
+
 void start_history(struct history *h, const char *name, int argc, char **argv, const struct recipe *r, const uint64_t *seed,
 		   const struct history_input *input, int inputs, const struct json *parent)
 {

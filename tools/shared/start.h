@@ -28,6 +28,8 @@ bool start_is_first(void);      /* rank 0: results are its to print and to write
 void start_mesh(struct mesh *m, const struct recipe *r, const struct model_config *c);
 /* The layout in l alone: what the recipe says about a world of that size. */
 int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, struct err *e) MUST_CHECK;
+/* MODEL_FREEZE_ROUTER where the recipe says so. */
+unsigned start_freeze(const struct recipe *r);
 unsigned start_sequence_parallel(const struct recipe *r, const struct mesh *m);        /* MODEL_SEQUENCE or 0 */
 
 /* policy.precision where it is not null; else what trained the checkpoint; else by its weights (float32 stays float32). */

@@ -1,6 +1,9 @@
 #include "tools/train-step/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
+
+#include "libcommon/xalloc.h"
 
 void update_report_add(struct update_report *a, const struct update_report *b)
 {
@@ -28,6 +31,28 @@ void update_report_add(struct update_report *a, const struct update_report *b)
 	s->approx_entropy += b->sums.approx_entropy;
 }
 
+static void add_routers(struct step_metrics *m, const struct trainer *t)
+{
+	const struct router_report *r = &t->routers;
+	struct router_report *s = &m->routers;
+
+	m->aux = t->router_aux != 0;
+	m->z = t->router_z != 0;
+	m->per_layer = recipe_bool(t->r, "policy.megatron_cfg.moe_per_layer_logging");
+	if (!s->layers && r->layers) {
+		*s = (struct router_report){ .layers = r->layers, .experts = r->experts };
+		s->visits = xcalloc((size_t)(r->layers * r->experts), sizeof(double));
+		s->aux = xcalloc((size_t)r->layers, sizeof(double));
+		s->z = xcalloc((size_t)r->layers, sizeof(double));
+	}
+	for (long i = 0; i < s->layers * s->experts; i++)
+		s->visits[i] += r->visits[i];
+	for (long i = 0; i < s->layers; i++) {
+		s->aux[i] += r->aux[i];
+		s->z[i] += r->z[i];
+	}
+}
+
 void metrics_add(struct step_metrics *m, const struct update_report *u, const struct trainer *t)
 {
 	if (!m->updates)
@@ -40,6 +65,7 @@ void metrics_add(struct step_metrics *m, const struct update_report *u, const st
 	m->lr = schedule_lr(&t->schedule, t->counters.schedule_step);
 	m->weight_decay = schedule_weight_decay(&t->schedule, t->counters.schedule_step);
 	update_report_add(&m->sum, u);
+	add_routers(m, t);
 }
 
 static void put_policy(struct json_out *o, const struct step_metrics *m)
@@ -90,6 +116,75 @@ static void put_samples(struct json_out *o, const struct rl *b)
 	json_add_int(o, "train/total_num_tokens", total);
 }
 
+static void put_of_layer(struct json_out *o, const char *name, long layer, double x)
+{
+	char key[64];
+
+	if (layer < 0)
+		snprintf(key, sizeof(key), "train/moe/%s", name);
+	else
+		snprintf(key, sizeof(key), "train/moe/%s_layer_%ld", name, layer);
+	json_add_real(o, key, x);
+}
+
+/* Loads: visits of an expert over what they would be if all had as many. */
+struct load { double most, least, unused, aux, z; };
+
+static struct load load_of(const struct router_report *r, long layer, double updates)
+{
+	const double *visits = r->visits + layer * r->experts;
+	struct load l = { 0, INFINITY, 0, r->aux[layer] / updates, r->z[layer] / updates };
+	double sum = 0;
+
+	for (long e = 0; e < r->experts; e++) {
+		sum += visits[e];
+		l.most = fmax(l.most, visits[e]);
+		l.least = fmin(l.least, visits[e]);
+		l.unused += visits[e] == 0;
+	}
+	l.most *= (double)r->experts / sum;
+	l.least *= (double)r->experts / sum;
+	return l;
+}
+
+static void put_load(struct json_out *o, const struct step_metrics *m, const struct load *l, long layer)
+{
+	put_of_layer(o, "load_max", layer, l->most);
+	put_of_layer(o, "load_min", layer, l->least);
+	put_of_layer(o, "experts_unused", layer, l->unused);
+	if (m->aux)
+		put_of_layer(o, "load_balancing_loss", layer, l->aux);
+	if (m->z)
+		put_of_layer(o, "z_loss", layer, l->z);
+}
+
+/* Over all layers: extremes of loads, sums of what is unused, means of losses. */
+static void put_routers(struct json_out *o, const struct step_metrics *m)
+{
+	const struct router_report *r = &m->routers;
+	struct load all = { 0, INFINITY, 0, 0, 0 };
+	double layers = 0;
+
+	for (long i = 0; i < r->layers; i++) {
+		struct load l = load_of(r, i, (double)m->updates);
+
+		if (isnan(l.most)) /* has no experts */
+			continue;
+		if (m->per_layer)
+			put_load(o, m, &l, i);
+		layers++;
+		all.most = fmax(all.most, l.most);
+		all.least = fmin(all.least, l.least);
+		all.unused += l.unused;
+		all.aux += l.aux;
+		all.z += l.z;
+	}
+	all.aux /= layers;
+	all.z /= layers;
+	if (layers > 0)
+		put_load(o, m, &all, -1);
+}
+
 void metrics_put(struct json_out *o, const struct step_metrics *m, const struct rl *b)
 {
 	double n = m->updates ? (double)m->updates : NAN;
@@ -102,6 +197,7 @@ void metrics_put(struct json_out *o, const struct step_metrics *m, const struct 
 	json_add_int(o, "train/global_valid_toks", m->sum.tokens);
 	json_add_int(o, "train/num_updates", m->updates);
 	json_add_int(o, "train/skipped_updates", m->skipped);
+	put_routers(o, m);
 	if (b) {
 		put_policy(o, m);
 		put_samples(o, b);

@@ -9,6 +9,9 @@ struct step_metrics {
 	struct update_report sum;
 	double loss, grad_norm, lr, weight_decay;
 	long updates, skipped, steps;
+	struct router_report routers;   /* sums over the updates */
+	bool per_layer;                 /* policy.megatron_cfg.moe_per_layer_logging */
+	bool aux, z;                    /* routers have such a loss */
 };
 
 void metrics_add(struct step_metrics *m, const struct update_report *u, const struct trainer *t);

@@ -7,6 +7,7 @@
 #include "formats/samples.h"
 #include "kernels/loss.h"
 #include "kernels/model/pipeline.h"
+#include "kernels/model/router.h"
 #include "libcommon/schedule.h"
 #include "tools/shared/packed.h"
 #include "tools/shared/start.h"
@@ -25,6 +26,8 @@ struct trainer {
 	struct optim_config optim;
 	struct schedule schedule;
 	struct counters counters;       /* of the checkpoint, moved on by every update and step */
+	double router_aux, router_z;    /* factors of the routers' own losses */
+	struct router_report routers;   /* of the last update */
 	float temperature;
 	struct pipeline *pipeline;      /* made for the largest bin so far */
 	long rows;

@@ -39,6 +39,10 @@ void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, co
 		die_err(&e);
 	if (t->optim.kind != OPTIM_ADAMW)
 		die(EX_UNAVAILABLE, "%s: only AdamW is built yet", recipe_where(r, "policy.optimizer.name"));
+	if (recipe_bool(r, "policy.megatron_cfg.enabled") &&
+	    !strcmp(recipe_str(r, "policy.megatron_cfg.moe_router_load_balancing_type"), "aux_loss"))
+		t->router_aux = m->table.config.moe.aux_loss_coef;
+	t->router_z = recipe_real(r, "cairn.moe_z_loss_coeff");
 	if (strcmp(algorithm, "grpo"))
 		return;
 	t->loss = (struct loss_config){
@@ -55,6 +59,7 @@ void trainer_release(struct trainer *t)
 {
 	if (t->pipeline)
 		pipeline_free(t->pipeline);
+	router_report_release(&t->routers);
 	memset(t, 0, sizeof(*t));
 }
 
@@ -225,14 +230,26 @@ static void apply_update(struct update_report *u, struct trainer *t)
 	t->counters.updates++;
 }
 
+static void begin_routers(struct trainer *t, const struct lesson *l, long n)
+{
+	long rows = 0;
+
+	for (long i = 0; i < n; i++)
+		rows += l[i].s.n;
+	router_begin(t->m, t->router_aux, t->router_z, rows);
+}
+
 void train_update(struct update_report *u, struct trainer *t, const struct lesson *l, long n, bool apply)
 {
 	memset(u, 0, sizeof(*u));
 	loss_sums_init(&u->sums);
 	model_zero_grad(t->m);
+	begin_routers(t, l, n);
 	if (n)
 		run_bins(u, t, l, n, true);
 	join_reports(u, t->m->mesh);
+	router_report_release(&t->routers);
+	router_report(&t->routers, t->m);
 	model_reduce_grad(t->m);
 	u->grad_norm = model_grad_norm(t->m);
 	if (apply)
