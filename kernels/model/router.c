@@ -3,6 +3,7 @@
 #include "kernels/model/moe.h"
 #include "libcommon/xalloc.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,8 @@ static double balance(float *dp, const struct model *m, const float *p, long row
 	comm_sum_f64(&m->mesh->tp, f, (size_t)(E + 1));
 	comm_sum_f64(&m->mesh->cp, f, (size_t)(E + 1));
 	for (long e = 0; e < E; e++) {
-		double sum = 0, scale = (double)E * f[e] / (f[E] * (double)o->routing.k) / (double)o->total;
+		/* f[E] is 0 where no rank has rows: then so is every f. */
+		double sum = 0, scale = (double)E * f[e] / (fmax(f[E], 1) * (double)o->routing.k) / (double)o->total;
 
 		for (long r = 0; r < rows; r++)
 			sum += (double)p[r * E + e];
