@@ -199,7 +199,12 @@ FUZZERS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/fuzz/fuzz_*.c)
 $(BUILD)/tests/fuzz/fuzz_math: $(call obj,$(wildcard tools/score/math*.c))
 $(FUZZERS): %: %.c.o $(F) $(C)
 	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
-fuzz-built: $(FUZZERS)
+# The same with a planted bug, which must be found.
+PLANTED := $(FUZZERS:%=%_planted)
+$(PLANTED): %_planted: %.c.o $(BUILD)/tests/fuzz/planted.c.o $(F) $(C)
+	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer -Wl,--wrap=LLVMFuzzerTestOneInput $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
+$(BUILD)/tests/fuzz/fuzz_math_planted: $(call obj,$(wildcard tools/score/math*.c))
+fuzz-built: $(FUZZERS) $(PLANTED)
 fuzz-build:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS='$(FUZZ_FLAGS) -fsanitize=fuzzer-no-link' fuzz-built
 fuzz:                           ## a minute of libFuzzer for every parser
