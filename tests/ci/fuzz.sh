@@ -2,8 +2,8 @@
 # Every parser of outside bytes: FUZZ_SECONDS of libFuzzer each, from the seeds in the tree.  Its control: the same with a bug planted
 # (tests/fuzz/planted.c), which it must find.
 . "$CAIRN_ROOT/tests/lib/tap.sh"
+run 0 "fuzz targets build" make -s -C "$CAIRN_ROOT" CUDA=0 MPI=0 fuzz-build
 cd "$CAIRN_ROOT" || exit 1
-run 0 "fuzz targets build" make -s CUDA=0 MPI=0 fuzz-build
 for t in "$BUILD"/fuzz/tests/fuzz/fuzz_*; do
 	case $t in *.o | *.d | *_planted) continue ;; esac
 	name=$(basename "$t" | sed 's/^fuzz_//')
