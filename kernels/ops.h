@@ -64,6 +64,7 @@ struct adamw {                  /* decoupled weight decay (Loshchilov & Hutter, 
 	float lr, beta1, beta2, eps, weight_decay;
 	float bias1, bias2;     /* 1 - beta1^t, 1 - beta2^t, computed in double */
 	float grad_scale;       /* the clip factor */
+	float rest1, rest2;     /* 1 - beta1, 1 - beta2, computed in double: from 0.999f it would be 1e-5 off */
 };
 
 struct sample_row {             /* how to draw one token from one row of logits */

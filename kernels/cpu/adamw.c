@@ -19,7 +19,7 @@ struct update {
 WIDE static void update_piece(float *restrict w, float *restrict m, float *restrict v, const float *restrict g, long n,
 			      const struct adamw *h)
 {
-	float b1 = h->beta1, b2 = h->beta2, c1 = 1.f - b1, c2 = 1.f - b2, s = h->grad_scale;
+	float b1 = h->beta1, b2 = h->beta2, c1 = h->rest1, c2 = h->rest2, s = h->grad_scale;
 	float i1 = h->bias1, i2 = h->bias2, lr = h->lr, eps = h->eps, wd = h->weight_decay;
 
 	for (long i = 0; i < n; i++) {

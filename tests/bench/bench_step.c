@@ -201,7 +201,7 @@ static void fill(struct model *m)
 static void step(struct model *m, struct pass *p, const struct batch *b, const int *target, float *lp, float *dlp)
 {
 	struct adamw h = { .lr = 1e-6f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.01f, .bias1 = 0.1f,
-			   .bias2 = 0.001f, .grad_scale = 1 };
+			   .bias2 = 0.001f, .grad_scale = 1, .rest1 = 0.1f, .rest2 = 0.001f };
 
 	model_zero_grad(m);
 	for (int i = 0; i < 2; i++) {

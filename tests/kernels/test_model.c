@@ -216,7 +216,8 @@ static void check_router_losses(struct model *m, const struct recorded *r, const
 static void check_step(struct model *m, const struct recorded *r, const char *name)
 {
 	double norm = (double)*find(r, "grad_norm", 1), worst = 0;
-	struct adamw h = { 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, (float)(norm > 1 ? 1 / (norm + 1e-6) : 1) };
+	struct adamw h = { 1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, (float)(norm > 1 ? 1 / (norm + 1e-6) : 1),
+			   0.1f, 0.05f };
 
 	for (long i = 0; i < m->table.n; i++) {
 		char *key = xasprintf("grad.%s", m->table.p[i].name);
@@ -380,7 +381,7 @@ static void control(void)
 static void bf16_training(const char *name)
 {
 	struct model m;
-	struct adamw h = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 0.1f, 0.001f, 1 };
+	struct adamw h = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 0.1f, 0.001f, 1, 0.1f, 0.001f };
 	float lp[12], dlp[12], before, after;
 	struct pass *p;
 

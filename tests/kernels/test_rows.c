@@ -308,13 +308,14 @@ static void optimizer(void)
 	double s = 0;
 
 	for (int t = 1; t <= 10; t++) {
-		struct adamw h = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, (float)(1 - pow(0.9, t)), (float)(1 - pow(0.999, t)), 1 };
+		struct adamw h = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, (float)(1 - pow(0.9, t)), (float)(1 - pow(0.999, t)), 1, 0.1f, 0.001f };
 
 		adamw_cpu(&w, &m, &v, &low, &g, 1, &h);
 	}
 	is_num(w, 0.99, 1e-6, "AdamW: ten steps of a constant gradient");
+	is_num(v / (1 - pow(0.999, 10)), 1, 5e-7, "AdamW: the second moment begins as in double");
 	ok(bf16_to_f32(low) == 0.98828125f, "AdamW: the bf16 copy follows the master");
-	struct adamw d = { 0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 1 };
+	struct adamw d = { 0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 1, 0.1f, 0.001f };
 	adamw_cpu(&wd, &m2, &v2, NULL, &zero, 1, &d);
 	is_num(wd, 0.999, 1e-7, "AdamW: decoupled decay");
 	fill(x, 20011, 10);

@@ -211,6 +211,7 @@ static void apply_update(struct update_report *u, struct trainer *t)
 		.lr = (float)schedule_lr(&t->schedule, t->counters.schedule_step), .beta1 = (float)t->optim.beta1,
 		.beta2 = (float)t->optim.beta2, .eps = (float)t->optim.eps,
 		.weight_decay = (float)schedule_weight_decay(&t->schedule, t->counters.schedule_step), .grad_scale = 1,
+		.rest1 = (float)(1 - t->optim.beta1), .rest2 = (float)(1 - t->optim.beta2),
 	};
 	double exponent = (double)(t->counters.updates + 1);
 
