@@ -38,6 +38,16 @@ run 0 "a dry run" rollout ckpt --dry-run $data
 has out '"samples": 12,.*"response_tokens_at_most": 96,.*"bytes": .*"seconds": ' "tells memory and time"
 ok "$([ ! -e none ]; echo $?)" "nothing was made"
 
+# -- prompts of one's own beside a recipe
+printf 'grpo: {num_generations_per_prompt: 4, val_num_generations_per_prompt: 3}\n' >groups.yaml
+for words in "" "--split validation"; do
+	# shellcheck disable=SC2086
+	run 0 "prompts beside a recipe with groups $words" rollout ckpt --prompts data.jsonl -c groups.yaml --text $short $words
+	is "$(wc -l <out)" 7 "one answer each"
+done
+run 0 "and -n" rollout ckpt --prompts data.jsonl -c groups.yaml --text $short -n 2
+is "$(wc -l <out)" 14 "as many as it says"
+
 # -- the cursor
 run 0 "three prompts" rollout ckpt -o first $data
 has out '"train/num_samples": 12,.*"train/truncation_rate"' "a line of metrics"
@@ -111,6 +121,11 @@ pid=$!
 sleep 0.3
 kill -INT $pid; kill -TERM $pid 2>/dev/null; wait $pid
 ok "$([ ! -e stopped ] && [ ! -e stopped.tmp ]; echo $?)" "a signal leaves nothing"
+run 130 "Ctrl-C" timeout --preserve-status -s INT 0.3 rollout ckpt -o stopped $data policy.generation.max_new_tokens=400 \
+	grpo.num_generations_per_prompt=64 grpo.num_prompts_per_step=20
+ok "$([ ! -e stopped ] && [ ! -e stopped.tmp ] && [ ! -s out ]; echo $?)" "leaves nothing and says no result"
+run 0 "the second try" rollout ckpt -o stopped $data
+cmp -s first/samples-0000.h5 stopped/samples-0000.h5; ok $? "works"
 if [ -c /dev/full ]; then
 	rollout ckpt --prompts data.jsonl --text $short >/dev/full 2>err; is $? 74 "a full standard output is 74"
 fi

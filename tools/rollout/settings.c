@@ -43,7 +43,10 @@ static void read_draws(struct rollout *o)
 	o->how.min_p = (float)o->min_p;
 }
 
-/* With --prompts alone the model's own context holds, 256 new tokens and one sample, unless the user says otherwise. */
+/*
+ * With --prompts alone the model's own context holds and 256 new tokens, unless the recipe or the user says otherwise; and one
+ * sample unless the command line does, for the groups of a recipe's file are those of its own data.
+ */
 static void read_lengths(struct rollout *o)
 {
 	const struct recipe *r = o->r;
@@ -67,7 +70,7 @@ static void read_lengths(struct rollout *o)
 	if (o->samples)
 		o->how.samples = o->samples;
 	else
-		o->how.samples = plain && !recipe_is_set(r, samples) ? 1 : recipe_int(r, samples);
+		o->how.samples = plain && strcmp(recipe_where(r, samples), "command line") ? 1 : recipe_int(r, samples);
 	if (o->max_prompt < 1)
 		die(EX_CONFIG, "%s: policy.max_total_sequence_length: found %ld, wanted room for a prompt and a token",
 		    recipe_where(r, "policy.max_total_sequence_length"), o->context);
