@@ -81,8 +81,9 @@ done
 echo '{"prompt": "1+1="}' >prompt.jsonl
 run 78 "rollout: too cold a temperature" cairn rollout ck --prompts prompt.jsonl --text policy.generation.temperature=1e-46
 has err 'temperature: found 1e-46' "is named"
-run 66 "a verifier that is not there" cairn score one.jsonl -o never --exec "./nowhere" $base
+run 66 "a verifier that is not there" cairn score one.jsonl -o nobody --exec "./nowhere" $base
 has err '--exec ./nowhere: the shell cannot run it .status 127.' "is no sample's fault"
+ok "$([ ! -e nobody ] && [ ! -e nobody.journal ]; echo $?)" "without an answer there is no journal"
 run 65 "a verifier that hangs runs out of time" cairn score one.jsonl -o never --exec "sleep 60" $base env.math.exec_timeout=0.3
 has err "time is up" "and the message says so"
 

@@ -40,8 +40,10 @@ struct exec {
 	const struct rewards *w;
 	const struct samples *set;
 	bool *done;
-	int journal;            /* fd */
+	int journal;            /* fd; -1: nothing was written yet */
 	const char *journal_path;
+	char journal_name[80];  /* its first line */
+	size_t journal_kept;    /* bytes of an earlier one that are believed */
 	struct child *child;
 	long next, left;
 	struct progress show;
@@ -169,10 +171,24 @@ static void take_answer(struct verdict *v, const struct json_doc *d)
 		v->extracted = xstrndup(text->text, text->n);
 }
 
+/* The file is made, or cut to what is believed of it, with the first answer: a verifier that fails at once leaves none. */
+static void start_journal(struct exec *x, struct str *s)
+{
+	x->journal = open(x->journal_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (x->journal < 0 || ftruncate(x->journal, (off_t)x->journal_kept))
+		die(EX_CANTCREAT, "%s: %s", x->journal_path, strerror(errno));
+	if (x->journal_kept)
+		return;
+	str_puts(s, x->journal_name);
+	str_putc(s, '\n');
+}
+
 static void journal_line(struct exec *x, const char *line, size_t n)
 {
 	struct str s = { 0 };
 
+	if (x->journal < 0)
+		start_journal(x, &s);
 	str_add(&s, line, n);
 	str_putc(&s, '\n');
 	io_point("write");
@@ -402,16 +418,9 @@ static size_t read_journal(struct exec *x, const char *name)
 
 static void open_journal(struct exec *x)
 {
-	char name[80];
-	size_t keep;
-
-	journal_name(name, x);
-	keep = read_journal(x, name);
-	x->journal = open(x->journal_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	if (x->journal < 0 || ftruncate(x->journal, (off_t)keep))
-		die(EX_CANTCREAT, "%s: %s", x->journal_path, strerror(errno));
-	if (!keep)
-		journal_line(x, name, strlen(name));
+	journal_name(x->journal_name, x);
+	x->journal_kept = read_journal(x, x->journal_name);
+	x->journal = -1;
 }
 
 void exec_judge(struct verdict *v, const struct rewards *w, const struct samples *set, const char *journal)
@@ -432,7 +441,8 @@ void exec_judge(struct verdict *v, const struct rewards *w, const struct samples
 		str_release(&x.child[i].request);
 	}
 	progress_end(&x.show);
-	close(x.journal);
+	if (x.journal >= 0)
+		close(x.journal);
 	signal(SIGPIPE, SIG_DFL);
 	free(x.child);
 	free(x.done);
