@@ -112,6 +112,10 @@ run 64 "a layout that the model cannot have" import-weights full --tp 7 -o b
 has err 'tp 7 does not divide' "is named"
 run 69 "an adapter" import-weights full --base full.ckpt -o b
 run 66 "no such source" import-weights nowhere -o b
+echo 'policy: {model_name: full}' >recipe.yaml
+run 65 "a recipe for a model" import-weights recipe.yaml -o b
+has err 'recipe.yaml: no model; wanted a Hugging Face folder.*policy.model_name' "is no model, and says where one is named"
+run 65 "a file of another kind" sh -c "echo hi >plain.txt; exec import-weights plain.txt -o b"
 run 73 "the output exists" import-weights full -o full.ckpt
 mkdir empty
 run 73 "even empty" import-weights full -o empty

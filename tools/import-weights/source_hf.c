@@ -321,6 +321,13 @@ void source_chat_template(struct source *s, const char *from)
 	source_put_side(s, "chat_template.jinja", &text);
 }
 
+static bool named(const char *path, const char *ending)
+{
+	const char *dot = strrchr(path, '.');
+
+	return dot && !strcmp(dot, ending);
+}
+
 void source_open_hf(struct source *s, const char *path, enum dtype dtype)
 {
 	char *dir = folder(path), *config = path_join(dir, "config.json"),
@@ -331,6 +338,9 @@ void source_open_hf(struct source *s, const char *path, enum dtype dtype)
 	s->path = path;
 	if (!file_exists(path))
 		die(EX_NOINPUT, "%s: no such file or folder", path);
+	if (!file_is_dir(path) && !named(path, ".safetensors") && !named(path, ".json"))
+		die(EX_DATAERR, "%s: no model; wanted a Hugging Face folder, a .safetensors or a .gguf file%s", path,
+		    named(path, ".yaml") || named(path, ".yml") ? " (a recipe names its model in policy.model_name)" : "");
 	if (file_exists(manifest))
 		die(EX_DATAERR, "%s: a checkpoint or samples already, wanted a Hugging Face folder, a .safetensors or a .gguf file", path);
 	if (file_exists(adapter) && !file_exists(config))
