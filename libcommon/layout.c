@@ -116,16 +116,17 @@ static int read_stages(struct layout *l, const struct json_doc *d, const struct 
 			       "%ld",
 			       d->file, v->line, json_type_name(v), v->n, l->layers);
 	l->stage_of_layer = xcalloc(v->n ? v->n : 1, sizeof(*l->stage_of_layer));
-	for (size_t i = 0; i < v->n; i++) {
-		long *stage = &l->stage_of_layer[i], least = i ? stage[-1] : 0;
-
-		if (json_int(d, &v->item[i], "layout.stage_of_layer", stage, e))
+	for (size_t i = 0; i < v->n; i++)
+		if (json_int(d, &v->item[i], "layout.stage_of_layer", &l->stage_of_layer[i], e))
 			return -1;
-		if (*stage < least || *stage >= l->pp)
-			return err_set(e, EX_DATAERR,
-				       "%s:%d: layout.stage_of_layer[%zu]: found %ld, wanted %ld "
-				       "to %ld",
-				       d->file, v->item[i].line, i, *stage, least, l->pp - 1);
+	long bad = layout_bad_stage(l);
+	if (bad >= 0) {
+		long least = bad ? l->stage_of_layer[bad - 1] : 0;
+
+		return err_set(e, EX_DATAERR,
+			       "%s:%d: layout.stage_of_layer[%ld]: found %ld, wanted %ld to %ld, or a "
+			       "further turn through all stages",
+			       d->file, v->item[bad].line, bad, l->stage_of_layer[bad], least, l->pp - 1);
 	}
 	return 0;
 }

@@ -5,6 +5,9 @@
  * How a model lies over ranks: sizes of the two meshes and the stage of every layer.  Each stage has TP CP DP = ETP EP EDP ranks;
  * a rank has a place in both meshes (Megatron-Core's order):
  *
+ * Layers go through the stages in order: once, or in several turns of which each visits every stage (interleaved pipelines: a rank
+ * then has several runs of layers).
+ *
  *	rank = tp + TP (cp + CP (dp + DP pp)) = etp + ETP (ep + EP (edp + EDP pp))
  */
 
@@ -33,7 +36,13 @@ void layout_copy(struct layout *to, const struct layout *from);
 bool layout_equal(const struct layout *a, const struct layout *b);
 /* pp stages whose numbers of layers differ by one at most, the larger ones first: 10 layers on 4 stages are 3,3,2,2. */
 void layout_balance(struct layout *l, long pp);
-/* "8,8,9,7": layers of each stage, which sets pp too.  0 is fine (a stage with the embedding alone).  EX_USAGE: no such list, or its
+/* The same in so many turns through the stages. */
+void layout_interleave(struct layout *l, long pp, long turns);
+long layout_turns(const struct layout *l);
+long layout_turn(const struct layout *l, long layer);   /* 0 .. */
+/* The first layer whose stage is not in its turn; -1: none. */
+long layout_bad_stage(const struct layout *l);
+/* "8,8,9,7": layers of each stage, which sets pp too; "2,2/2,1": of each stage in each turn.  0 is fine (a stage with the embedding alone).  EX_USAGE: no such list, or its
  * sum is not l->layers. */
 int layout_parse_stages(struct layout *l, const char *text, struct err *e) MUST_CHECK;
 char *layout_stages(const struct layout *l);            /* "8,8,9,7"; the caller frees */

@@ -75,14 +75,10 @@ static int check_layers(const struct layout *l, const struct model_config *c, st
 			       c->layers, c->layers);
 	if (l->pp > 1 && !l->stage_of_layer)
 		return err_set(e, EX_USAGE, "pp %ld without the stages of the layers", l->pp);
-	for (long i = 0, least = 0; i < c->layers && l->stage_of_layer; i++) {
-		long stage = l->stage_of_layer[i];
-
-		if (stage < least || stage >= l->pp)
-			return err_set(e, EX_USAGE, "layer %ld on stage %ld: wanted %ld to %ld", i, stage,
-				       least, l->pp - 1);
-		least = stage;
-	}
+	long bad = l->stage_of_layer ? layout_bad_stage(l) : -1;
+	if (bad >= 0)
+		return err_set(e, EX_USAGE, "layer %ld on stage %ld: wanted %ld to %ld, or a further turn through all stages", bad,
+			       l->stage_of_layer[bad], bad ? l->stage_of_layer[bad - 1] : 0, l->pp - 1);
 	return 0;
 }
 

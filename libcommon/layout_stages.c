@@ -5,9 +5,9 @@
 
 enum { MOST_RANKS = 1 << 20 };
 
-void layout_balance(struct layout *l, long pp)
+void layout_interleave(struct layout *l, long pp, long turns)
 {
-	long each = l->layers / pp, larger = l->layers % pp, layer = 0;
+	long runs = pp * turns, each = l->layers / runs, larger = l->layers % runs, layer = 0;
 
 	free(l->stage_of_layer);
 	l->stage_of_layer = NULL;
@@ -15,57 +15,116 @@ void layout_balance(struct layout *l, long pp)
 	if (pp == 1)
 		return;
 	l->stage_of_layer = xcalloc((size_t)l->layers + 1, sizeof(long));
-	for (long stage = 0; layer < l->layers; stage++)
-		for (long k = 0; k < each + (stage < larger); k++)
-			l->stage_of_layer[layer++] = stage;
+	for (long run = 0; layer < l->layers; run++)
+		for (long k = 0; k < each + (run < larger); k++)
+			l->stage_of_layer[layer++] = run % pp;
 }
 
-/* "8,8,9,7" -> 8 at *count[0], ...; their number, or -1. */
-static long parse_list(long **count, const char *text, long most)
+void layout_balance(struct layout *l, long pp)
 {
-	long n = 0, cap = 0;
+	layout_interleave(l, pp, 1);
+}
+
+/* A new turn begins where the last stage is followed by the first. */
+static bool turns_at(const struct layout *l, long layer)
+{
+	return l->pp > 1 && layer > 0 && layout_stage(l, layer) < layout_stage(l, layer - 1);
+}
+
+long layout_turn(const struct layout *l, long layer)
+{
+	long n = 0;
+
+	for (long i = 1; i <= layer; i++)
+		n += turns_at(l, i);
+	return n;
+}
+
+long layout_turns(const struct layout *l)
+{
+	return layout_turn(l, l->layers - 1) + 1;
+}
+
+long layout_bad_stage(const struct layout *l)
+{
+	bool whole = true, many = layout_turns(l) > 1;  /* whole: no stage of this turn was passed over */
+	long stage = 0, before = 0;
+
+	for (long i = 0; i < l->layers; i++, before = stage) {
+		stage = layout_stage(l, i);
+		if (stage < 0 || stage >= l->pp)
+			return i;
+		if (turns_at(l, i)) {
+			if (stage || before != l->pp - 1 || !whole)
+				return i;
+			continue;
+		}
+		whole = whole && stage - before <= 1 && (i || !stage);
+	}
+	return many && (!whole || stage != l->pp - 1) ? l->layers - 1 : -1;
+}
+
+struct stage_list { long *count, n, cap, turns, width; };
+
+/* "8,8,9,7" -> 8 at count[0], ...; "2,2/2,1": two turns of width 2.  -1: no such list. */
+static int parse_list(struct stage_list *s, const char *text, long most)
+{
 	char *end;
 
-	*count = NULL;
+	*s = (struct stage_list){ .turns = 1 };
 	for (;; text = end + 1) {
 		long v = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
 
-		if (v < 0 || v > most || (*end && *end != ',') || n > 1 << 20) {
-			free(*count);
-			*count = NULL;
+		if (v < 0 || v > most || (*end && *end != ',' && *end != '/') || s->n > 1 << 20)
 			return -1;
-		}
-		GROW(*count, n, cap);
-		(*count)[n++] = v;
+		GROW(s->count, s->n, s->cap);
+		s->count[s->n++] = v;
+		if (*end == ',')
+			continue;
+		s->width = s->turns == 1 ? s->n : s->width;
+		if (s->n != s->turns * s->width)
+			return -1;
 		if (!*end)
-			return n;
+			return 0;
+		s->turns++;
 	}
+}
+
+static int set_stages(struct layout *l, const struct stage_list *s, const char *text, struct err *e)
+{
+	struct layout set = *l;
+	long layer = 0;
+
+	set.pp = s->width;
+	set.stage_of_layer = xcalloc((size_t)l->layers + 1, sizeof(long));
+	for (long i = 0; i < s->n; i++)
+		for (long k = 0; k < s->count[i]; k++)
+			set.stage_of_layer[layer++] = i % s->width;
+	if (s->turns > 1 && (layout_bad_stage(&set) >= 0 || layout_turns(&set) != s->turns)) {
+		free(set.stage_of_layer);
+		return err_set(e, EX_USAGE, "stages %.60s: in several turns every stage needs a layer in each", text);
+	}
+	free(l->stage_of_layer);
+	*l = set;
+	return 0;
 }
 
 int layout_parse_stages(struct layout *l, const char *text, struct err *e)
 {
-	long *count, n = parse_list(&count, text, l->layers), sum = 0, layer = 0;
+	struct stage_list s;
+	long sum = 0;
+	int rc = parse_list(&s, text, l->layers);
 
-	for (long i = 0; i < n; i++)
-		sum += count[i];
-	if (n < 0 || sum != l->layers) {
-		free(count);
-		if (n < 0)
-			return err_set(e, EX_USAGE,
-				       "stages \"%.60s\": wanted the layers of each stage like 8,8,9,7, "
-				       "together %ld",
-				       text, l->layers);
-		return err_set(e, EX_USAGE, "stages %.60s: together %ld layers, but the model has %ld",
-			       text, sum, l->layers);
-	}
-	free(l->stage_of_layer);
-	l->stage_of_layer = xcalloc((size_t)l->layers + 1, sizeof(long));
-	l->pp = n;
-	for (long stage = 0; stage < n; stage++)
-		for (long k = 0; k < count[stage]; k++)
-			l->stage_of_layer[layer++] = stage;
-	free(count);
-	return 0;
+	for (long i = 0; i < s.n; i++)
+		sum += s.count[i];
+	if (rc)
+		err_set(e, EX_USAGE, "stages \"%.60s\": wanted the layers of each stage like 8,8,9,7, together %ld", text, l->layers);
+	else if (sum != l->layers)
+		rc = err_set(e, EX_USAGE, "stages %.60s: together %ld layers, but the model has %ld", text, sum, l->layers);
+	else
+		rc = set_stages(l, &s, text, e);
+	free(s.count);
+	return rc;
 }
 
 char *layout_stages(const struct layout *l)
@@ -73,13 +132,14 @@ char *layout_stages(const struct layout *l)
 	struct str s = { 0 };
 	long layer = 0;
 
-	for (long stage = 0; stage < l->pp; stage++) {
-		long first = layer;
+	for (long turn = 0; turn < layout_turns(l); turn++)
+		for (long stage = 0; stage < l->pp; stage++) {
+			long first = layer;
 
-		while (layer < l->layers && layout_stage(l, layer) == stage)
-			layer++;
-		str_printf(&s, "%s%ld", stage ? "," : "", layer - first);
-	}
+			while (layer < l->layers && layout_stage(l, layer) == stage && (layer == first || !turns_at(l, layer)))
+				layer++;
+			str_printf(&s, "%s%ld", stage ? "," : turn ? "/" : "", layer - first);
+		}
 	return str_detach(&s);
 }
 

@@ -91,19 +91,19 @@ static void begin(struct pass *p, const float *dlp)
 {
 	struct model *m = p->m;
 	struct pass_work *w = p->work;
-	struct comm *pp = &m->mesh->pp;
+	struct comm *pp = &m->back;
 	struct comm_request q;
 	long H = m->table.config.hidden;
 
-	if (m->here.last) {
+	if (p->last) {
 		struct weight *norm = model_weight(m, PARAM_FINAL_NORM, -1);
 
 		cp_pick(&p->cp, p->dlp, dlp, sizeof(*dlp));
 		head_backward(p);
-		m->k->rmsnorm_bwd(w->dx, norm->grad, w->dh, p->x[m->here.layers], norm->value, p->rstd, w->tp.own, H, false, m->t);
+		m->k->rmsnorm_bwd(w->dx, norm->grad, w->dh, p->x[p->layers], norm->value, p->rstd, w->tp.own, H, false, m->t);
 		return;
 	}
-	comm_recv(pp, &q, w->dx, (size_t)(w->tp.own * H) * dtype_size(m->t), pp->rank + 1);
+	comm_recv(pp, &q, w->dx, (size_t)(w->tp.own * H) * dtype_size(m->t), (pp->rank + 1) % pp->size);
 	comm_wait(pp, &q);
 }
 
@@ -118,21 +118,21 @@ void pass_backward(struct pass *p, const float *dlp)
 	pass_wait_sent(p);
 	tp_rows(&w->tp, p->cp.own);
 	begin(p, dlp);
-	for (long i = m->here.layers - 1; i >= 0; i--) {
-		const struct layer *l = m->layer + m->here.layer_first + i;
+	for (long i = p->layers - 1; i >= 0; i--) {
+		const struct layer *l = m->layer + p->layer_first + i;
 
 		if (p->recompute)
 			pass_layer(p, i, w->dh); /* the output is known already and only has to go somewhere */
 		mlp_block_backward(p, l, pass_acts(p, i));
 		attention_backward(p, l, pass_acts(p, i));
 	}
-	if (!m->here.first) {
+	if (!p->first) {
 		size_t bytes = (size_t)(w->tp.own * m->table.config.hidden) * dtype_size(m->t);
 
 		/* x[0] has served; dx is needed by the next pass before this has left. */
 		memcpy(p->x[0], w->dx, bytes);
-		comm_send(&m->mesh->pp, &p->sent, p->x[0], bytes, m->mesh->pp.rank - 1);
-		p->sending = true;
+		comm_send(&m->back, &p->sent, p->x[0], bytes, (m->back.rank + m->back.size - 1) % m->back.size);
+		p->sending = &m->back;
 	} else if (embed->grad) {
 		tp_embed_bwd(&w->tp, embed, w->dx, p->ids);
 	}

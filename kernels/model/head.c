@@ -142,7 +142,7 @@ void pass_logprobs(struct pass *p, float *lp, float *entropy, const int *target,
 		if (p->target[r] >= 0)
 			p->picked[p->npicked++] = (int)r;
 	}
-	if (p->m->here.last)
+	if (p->last)
 		own_logprobs(p, entropy);
 	all_rows(p, lp, p->lp);
 	if (entropy)

@@ -153,11 +153,8 @@ static void find_dims(struct model *m)
 
 	d->first = at == 0;
 	d->last = at == l->pp - 1;
-	for (long i = c->layers - 1; i >= 0; i--)
-		if (layout_stage(l, i) == at) {
-			d->layer_first = i;
-			d->layers++;
-		}
+	for (long i = 0; i < c->layers; i++)
+		d->layers += layout_stage(l, i) == at;
 	d->heads = extent_of(m, PARAM_Q, 0) / c->head_dim;
 	d->kv_heads = extent_of(m, PARAM_K, 0) / c->head_dim;
 	d->intermediate = extent_of(m, PARAM_GATE, 0);
@@ -199,6 +196,7 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 		model_release(m);
 		return -1;
 	}
+	comm_split(&m->back, &m->mesh->pp, 0, m->mesh->pp.rank, "pp, gradients");
 	weights_init(m);
 	find_dims(m);
 	find_layers(m);
@@ -208,6 +206,8 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 
 void model_release(struct model *m)
 {
+	if (m->back.size)
+		comm_release(&m->back);
 	moe_release(m);
 	weights_release(m);
 	free(m->layer);

@@ -34,7 +34,7 @@ struct dims {                   /* the part of the model that this rank computes
 	long intermediate;      /* of an MLP without experts */
 	long experts, expert_intermediate, shared_intermediate; /* 0: none */
 	long vocab_first, vocab; /* rows of embedding and head */
-	long layer_first, layers; /* of this stage */
+	long layers;            /* of this stage, in all turns (layout.h) */
 	bool first, last;       /* stage: embedding; final norm and head */
 };
 
@@ -80,6 +80,7 @@ struct model {
 	struct attention_shape attention;       /* of this rank's heads */
 	struct flat flat[2];    /* dense parameters, experts; with MODEL_TRAIN */
 	struct comm kv;         /* the TP ranks that share a kv head */
+	struct comm back;       /* the ranks of mesh->pp, for gradients: their messages never meet those of activations */
 	bool own_mesh;
 };
 
@@ -119,8 +120,11 @@ struct pass;
 
 /* keep: for a backward pass; recompute: keep only each layer's input and run the layer again (activation checkpointing). */
 struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute);
-/* Another with the same sizes, for a batch in flight beside that of `p`: they share what only a running pass needs. */
-struct pass *pass_beside(struct pass *p);
+/*
+ * Another with the same sizes, for a batch in flight beside that of `p`: they share what only a running pass needs.  turn: where the
+ * layers go through the stages several times, the pass is of this stage's layers of one of them; pass_new() of the first.
+ */
+struct pass *pass_beside(struct pass *p, long turn);
 void pass_free(struct pass *p);
 size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, bool recompute); /* what pass_beside() will take */
 size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recompute); /* what pass_new() will take */

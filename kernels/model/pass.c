@@ -46,10 +46,10 @@ static size_t carve_work(struct pass_work *w, const struct model *m, long max_ro
 
 static size_t carve_pass(struct pass *p, const struct model *m, long max_rows, bool keep, bool recompute, char *memory)
 {
-	long rows = cp_most(&m->mesh->cp, max_rows), own = tp_most(m, rows, true), layers = m->here.layers;
+	long rows = cp_most(&m->mesh->cp, max_rows), own = tp_most(m, rows, true), layers = p->layers;
 	long nx = keep ? layers + 1 : 2, nacts = keep && !recompute ? layers : 0;
 	size_t h = (size_t)(own * m->table.config.hidden) * dtype_size(m->t);
-	struct part part[] = { { &p->hidden, m->here.last ? h : 0 }, { (void **)&p->rstd, (size_t)own * 4 } };
+	struct part part[] = { { &p->hidden, p->last ? h : 0 }, { (void **)&p->rstd, (size_t)own * 4 } };
 	size_t at = carve_parts(part, sizeof(part) / sizeof(*part), memory);
 
 	for (long i = 0; i < nx; i++, at += line_up(h))
@@ -60,11 +60,34 @@ static size_t carve_pass(struct pass *p, const struct model *m, long max_rows, b
 	return at;
 }
 
+/* The layers of this stage in a turn, and what is before and behind them. */
+static void find_layers(struct pass *p, const struct model *m, long turn)
+{
+	const struct layout *l = &m->mesh->layout;
+
+	for (long i = 0; i < l->layers; i++)
+		if (layout_stage(l, i) == m->mesh->at.pp && layout_turn(l, i) == turn) {
+			if (!p->layers)
+				p->layer_first = i;
+			p->layers++;
+		}
+	p->first = m->here.first && turn == 0;
+	p->last = m->here.last && turn == layout_turns(l) - 1;
+}
+
 size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, bool recompute)
 {
-	struct pass none = { 0 };
+	size_t most = 0;
 
-	return carve_pass(&none, m, max_rows, keep, recompute, NULL);
+	for (long turn = 0; turn < layout_turns(&m->mesh->layout); turn++) {
+		struct pass none = { 0 };
+		size_t n;
+
+		find_layers(&none, m, turn);
+		n = carve_pass(&none, m, max_rows, keep, recompute, NULL);
+		most = n > most ? n : most;
+	}
+	return most;
 }
 
 size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recompute)
@@ -86,7 +109,7 @@ static struct pass_work *work_new(const struct model *m, long max_rows, bool kee
 	return w;
 }
 
-static struct pass *new_with(struct pass_work *w, struct model *m, long max_rows, bool keep, bool recompute)
+static struct pass *new_with(struct pass_work *w, struct model *m, long max_rows, bool keep, bool recompute, long turn)
 {
 	struct pass *p = xcalloc(1, sizeof(*p));
 	size_t rows = (size_t)cp_most(&m->mesh->cp, max_rows) + 1;
@@ -95,9 +118,10 @@ static struct pass *new_with(struct pass_work *w, struct model *m, long max_rows
 		bug("a backward pass of a model that only infers");
 	*p = (struct pass){ .m = m, .max_rows = max_rows, .keep = keep, .recompute = recompute, .work = w };
 	w->users++;
-	p->acts = xcalloc((size_t)m->here.layers + 1, sizeof(*p->acts));
-	p->x = xcalloc((size_t)m->here.layers + 1, sizeof(*p->x));
-	p->memory = m->k->alloc(pass_more_bytes(m, max_rows, keep, recompute), "activations");
+	find_layers(p, m, turn);
+	p->acts = xcalloc((size_t)p->layers + 1, sizeof(*p->acts));
+	p->x = xcalloc((size_t)p->layers + 1, sizeof(*p->x));
+	p->memory = m->k->alloc(carve_pass(p, m, max_rows, keep, recompute, NULL), "activations");
 	carve_pass(p, m, max_rows, keep, recompute, p->memory);
 	cp_init(&p->cp, &m->mesh->cp, max_rows);
 	p->ids = xmalloc(rows * sizeof(int));
@@ -113,12 +137,12 @@ static struct pass *new_with(struct pass_work *w, struct model *m, long max_rows
 
 struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute)
 {
-	return new_with(work_new(m, max_rows, keep, recompute), m, max_rows, keep, recompute);
+	return new_with(work_new(m, max_rows, keep, recompute), m, max_rows, keep, recompute, 0);
 }
 
-struct pass *pass_beside(struct pass *p)
+struct pass *pass_beside(struct pass *p, long turn)
 {
-	return new_with(p->work, p->m, p->max_rows, p->keep, p->recompute);
+	return new_with(p->work, p->m, p->max_rows, p->keep, p->recompute, turn);
 }
 
 static void work_free(struct pass_work *w, const struct model *m)
@@ -169,7 +193,7 @@ void pass_layer(struct pass *p, long i, void *out)
 	const struct model *m = p->m;
 	struct pass_work *w = p->work;
 	struct acts *a = pass_acts(p, i);
-	const struct layer *l = m->layer + m->here.layer_first + i;
+	const struct layer *l = m->layer + p->layer_first + i;
 	size_t kv = (size_t)(m->here.kv_heads * m->table.config.head_dim) * dtype_size(m->t);
 	const void *k, *v;
 
@@ -183,8 +207,8 @@ void pass_layer(struct pass *p, long i, void *out)
 void pass_wait_sent(struct pass *p)
 {
 	if (p->sending)
-		comm_wait(&p->m->mesh->pp, &p->sent);
-	p->sending = false;
+		comm_wait(p->sending, &p->sent);
+	p->sending = NULL;
 }
 
 void pass_forward(struct pass *p, const struct batch *b)
@@ -198,19 +222,19 @@ void pass_forward(struct pass *p, const struct batch *b)
 	pass_wait_sent(p);
 	take_batch(p, b);
 	size_t bytes = (size_t)(tp->own * c->hidden) * dtype_size(m->t);
-	if (m->here.first) {
+	if (p->first) {
 		tp_embed(tp, p->x[0], model_weight(m, PARAM_EMBED, -1), p->ids);
 	} else {
-		comm_recv(pp, &q, p->x[0], bytes, pp->rank - 1);
+		comm_recv(pp, &q, p->x[0], bytes, (pp->rank + pp->size - 1) % pp->size);
 		comm_wait(pp, &q);
 	}
-	for (long i = 0; i < m->here.layers; i++)
+	for (long i = 0; i < p->layers; i++)
 		pass_layer(p, i, p->x[i + 1]);
-	if (m->here.last) {
-		m->k->rmsnorm_fwd(p->hidden, p->keep ? p->rstd : NULL, p->x[m->here.layers],
+	if (p->last) {
+		m->k->rmsnorm_fwd(p->hidden, p->keep ? p->rstd : NULL, p->x[p->layers],
 				  model_weight(m, PARAM_FINAL_NORM, -1)->value, tp->own, c->hidden, (float)c->rms_eps, m->t);
 	} else {
-		comm_send(pp, &p->sent, p->x[m->here.layers], bytes, pp->rank + 1);
-		p->sending = true;
+		comm_send(pp, &p->sent, p->x[p->layers], bytes, (pp->rank + 1) % pp->size);
+		p->sending = pp;
 	}
 }

@@ -38,6 +38,8 @@ struct pass {
 	struct model *m;
 	long max_rows;
 	bool keep, recompute;
+	long layer_first, layers;       /* of this stage in this pass's turn */
+	bool first, last;               /* begins with the embedding; ends with the head */
 	struct pass_work *work;
 	struct cp cp;
 	char *memory;
@@ -51,7 +53,7 @@ struct pass {
 	long npicked;
 	float temperature;
 	struct comm_request sent;       /* of x[layers] forward, of x[0] backward */
-	bool sending;
+	struct comm *sending;           /* NULL: nothing is on its way */
 };
 
 static inline bool pass_one_acts(const struct pass *p)
@@ -59,7 +61,7 @@ static inline bool pass_one_acts(const struct pass *p)
 	return !p->keep || p->recompute;
 }
 
-struct acts *pass_acts(struct pass *p, long i);         /* of layer i of this stage, whose input lies in p->x[i] */
+struct acts *pass_acts(struct pass *p, long i);         /* of layer i of the pass, whose input lies in p->x[i] */
 void pass_layer(struct pass *p, long i, void *out);
 void pass_wait_sent(struct pass *p);
 /* head.c: leaves the gradient of the hidden state in work->dh and adds that of the head's weight. */

@@ -7,6 +7,11 @@
  * most min(p - s, n) passes in flight, and waits (p - 1) / n of the time in which it works.  With one stage every forward pass
  * is followed by its backward pass.
  *
+ * Interleaved.  Where the layers go through the stages in v turns (layout.h), a micro-batch is v passes on each stage, and the wait
+ * is (p - 1) / (v n), for more messages and more passes in flight.  Micro-batches go in groups of p: all of a group in turn 0, then
+ * in turn 1, ...; gradients likewise from the last turn on.  Stage s runs 2 (p - 1 - s) + (v - 1) p forward passes first.  The last
+ * group is filled with batches without rows, which take no time.
+ *
  *	p = pipeline_new(m, max_rows, keep, recompute)
  *	pipeline_run(p, &job)           every rank of the pipeline, with the same batches
  *
@@ -21,7 +26,7 @@ struct pipeline;
 struct pipeline_job {
 	void *arg;
 	long n;                 /* micro-batches 0 .. n - 1; may be 0 */
-	/* b and target[b->rows] stay valid until the next call; on the last stage loss(k) comes before batch(k + 1). */
+	/* Once a turn.  b and target[b->rows] stay valid until the next call; loss(k) follows batch(k) of the last turn. */
 	void (*batch)(void *arg, long k, struct batch *b, const int **target);
 	/* Of the last stage, on every rank of it: lp[rows] as pass_logprobs() gives it; dlp[rows] to be filled, NULL without backward. */
 	void (*loss)(void *arg, long k, float *dlp, const float *lp);
@@ -37,19 +42,25 @@ void pipeline_run(struct pipeline *p, const struct pipeline_job *j);
 
 /* -- the schedule by itself ------------------------------------------------------------------------- */
 
-struct pipeline_step { bool backward; long k; };
+struct pipeline_plan {
+	long stages, turns;
+	long n;                 /* micro-batches; with several turns a multiple of stages */
+	bool backward;
+};
 
-/* The steps of a stage in order: n, or with backward 2 n of them. */
-void pipeline_order(struct pipeline_step *out, long stage, long stages, long n, bool backward);
-/* Most passes in flight. */
-long pipeline_flight(long stage, long stages, long n, bool backward);
+struct pipeline_step { bool backward; long k, turn; };
+
+/* The steps of a stage in order: turns n, or with backward twice as many. */
+void pipeline_order(struct pipeline_step *out, const struct pipeline_plan *p, long stage);
+/* Most passes of a turn in flight. */
+long pipeline_flight(const struct pipeline_plan *p, long stage, long turn);
 
 /* What a stage does for a step; slot: 0 .. pipeline_flight() - 1, a micro-batch's from its forward to its backward step. */
 struct pipeline_stage {
 	void *arg;
-	void (*forward)(void *arg, long k, long slot);
-	void (*backward)(void *arg, long k, long slot);
+	void (*forward)(void *arg, long k, long turn, long slot);
+	void (*backward)(void *arg, long k, long turn, long slot);
 };
-void pipeline_walk(const struct pipeline_stage *s, long stage, long stages, long n, bool backward);
+void pipeline_walk(const struct pipeline_stage *s, const struct pipeline_plan *p, long stage);
 
 #endif

@@ -11,7 +11,7 @@
 
 static struct comm world;
 
-enum { MOST = 8, BATCHES = 4 * MOST };
+enum { MOST = 8, BATCHES = 4 * MOST, TURNS = 3 };
 
 /* -- the order ---------------------------------------------------------------------------------------- */
 
@@ -24,48 +24,66 @@ static long sizes(long *n, long p)
 	return 4;
 }
 
-/* Every micro-batch once forward, then once backward, in order, and not more of them in flight than there may be. */
-static bool order_holds(const struct pipeline_step *s, long steps, long n, long flight)
+/* Every micro-batch once forward in each turn, then once backward, in order. */
+static bool order_holds(const struct pipeline_plan *p, const struct pipeline_step *s, long stage)
 {
-	long forward = 0, backward = 0, most = 0;
+	long forward[TURNS] = { 0 }, backward[TURNS] = { 0 }, most[TURNS] = { 0 };
 
-	for (long i = 0; i < steps; i++) {
-		if (s[i].k != (s[i].backward ? backward : forward) || (s[i].backward && backward >= forward))
+	for (long i = 0; i < p->turns * p->n * (p->backward ? 2 : 1); i++) {
+		long t = s[i].turn;
+
+		if (s[i].k != (s[i].backward ? backward : forward)[t] || (s[i].backward && backward[t] >= forward[t]))
 			return false;
-		forward += !s[i].backward;
-		backward += s[i].backward;
-		most = forward - backward > most ? forward - backward : most;
+		(s[i].backward ? backward : forward)[t]++;
+		if (forward[t] - backward[t] > most[t])
+			most[t] = forward[t] - backward[t];
 	}
-	return forward == n && backward == n && most == flight;
+	for (long t = 0; t < p->turns; t++)
+		if (forward[t] != p->n || backward[t] != (p->backward ? p->n : 0) ||
+		    (p->backward && most[t] != pipeline_flight(p, stage, t)))
+			return false;
+	return p->turns > 1 || !p->backward || most[0] == (p->stages - stage < p->n ? p->stages - stage : p->n);
+}
+
+/* A backward step of one turn must have been taken by whom it was sent to before its slot is used again. */
+static bool slot_is_free(const struct pipeline_plan *p, const struct pipeline_step *o, long stage, long place,
+			 long end[MOST * TURNS][2][BATCHES])
+{
+	long k = o->k - pipeline_flight(p, stage, o->turn);
+
+	return o->backward || place == 0 || k < 0 || end[place - 1][1][k];
 }
 
 /* Stages that take 1 for a forward step and 2 for a backward one: the time until all are done; 0: they wait for ever. */
-static long simulate(long p, long n)
+static long simulate(const struct pipeline_plan *p)
 {
-	struct pipeline_step order[MOST][2 * BATCHES];
-	long end[MOST][2][BATCHES], at[MOST] = { 0 }, now[MOST] = { 0 }, all = 0;
+	static struct pipeline_step order[MOST][2 * BATCHES * TURNS];
+	static long end[MOST * TURNS][2][BATCHES];
+	long at[MOST] = { 0 }, now[MOST] = { 0 }, all = 0, steps = 2 * p->n * p->turns;
 	bool moved = true;
 
 	memset(end, 0, sizeof(end));
-	for (long s = 0; s < p; s++)
-		pipeline_order(order[s], s, p, n, true);
+	for (long s = 0; s < p->stages; s++)
+		pipeline_order(order[s], p, s);
 	while (moved) {
 		moved = false;
-		for (long s = 0; s < p; s++)
-			while (at[s] < 2 * n) {
+		for (long s = 0; s < p->stages; s++)
+			while (at[s] < steps) {
 				struct pipeline_step *o = order[s] + at[s];
-				long from = o->backward ? s + 1 : s - 1, start = 0;
+				long place = o->turn * p->stages + s, from = o->backward ? place + 1 : place - 1, start = 0;
 
-				if (from >= 0 && from < p && !(start = end[from][o->backward][o->k]))
+				if (from >= 0 && from < p->stages * p->turns && !(start = end[from][o->backward][o->k]))
+					break;
+				if (!slot_is_free(p, o, s, place, end))
 					break;
 				start = start > now[s] ? start : now[s];
-				now[s] = end[s][o->backward][o->k] = start + 1 + o->backward;
+				now[s] = end[place][o->backward][o->k] = start + 1 + o->backward;
 				at[s]++;
 				moved = true;
 			}
 	}
-	for (long s = 0; s < p; s++) {
-		if (at[s] < 2 * n)
+	for (long s = 0; s < p->stages; s++) {
+		if (at[s] < steps)
 			return 0;
 		all = now[s] > all ? now[s] : all;
 	}
@@ -74,27 +92,30 @@ static long simulate(long p, long n)
 
 static void check_order(void)
 {
-	struct pipeline_step s[2 * BATCHES], f[BATCHES];
+	static struct pipeline_step s[2 * BATCHES * TURNS];
+	struct pipeline_plan p = { .stages = 2, .turns = 1, .n = 3, .backward = true };
 	long n[4], bad = 0, late = 0, tried = 0;
 
-	for (long p = 1; p <= MOST; p++)
-		for (long i = 0; i < sizes(n, p); i++) {
-			for (long stage = 0; stage < p; stage++, tried++) {
-				long flight = pipeline_flight(stage, p, n[i], true);
-
-				pipeline_order(s, stage, p, n[i], true);
-				bad += !order_holds(s, 2 * n[i], n[i], flight) || flight > p - stage;
-				pipeline_order(f, stage, p, n[i], false);
-				for (long k = 0; k < n[i]; k++)
-					bad += f[k].backward || f[k].k != k;
-			}
-			late += simulate(p, n[i]) != (n[i] ? 3 * (n[i] + p - 1) : 0);
-		}
-	ok(!bad, "%ld orders: every micro-batch once, min(p - s, n) in flight", tried);
-	ok(!late, "1 to 8 stages end after (n + p - 1) steps, none waits for ever");
-	pipeline_order(s, 0, 2, 3, true);
+	pipeline_order(s, &p, 0);
 	ok(!s[0].backward && !s[1].backward && s[2].backward && !s[3].backward && s[4].backward && s[5].backward,
 	   "the first of two stages, three micro-batches: F0 F1 B0 F2 B1 B2");
+	for (p.stages = 1; p.stages <= MOST; p.stages++)
+		for (p.turns = 1; p.turns <= (p.stages > 1 ? TURNS : 1); p.turns++)
+			for (long i = 0; i < sizes(n, p.stages); i++) {
+				p.n = n[i];
+				if (p.turns > 1 && p.n % p.stages)
+					continue;
+				for (long stage = 0; stage < p.stages; stage++, tried++)
+					for (p.backward = false; ; p.backward = true) {
+						pipeline_order(s, &p, stage);
+						bad += !order_holds(&p, s, stage);
+						if (p.backward)
+							break;
+					}
+				late += simulate(&p) != (p.n ? 3 * (p.n * p.turns + p.stages - 1) : 0);
+			}
+	ok(!bad, "%ld orders: every micro-batch once a turn, min(p - s, n) in flight", tried);
+	ok(!late, "1 to 8 stages in 1 to 3 turns end after (v n + p - 1) steps, none waits for ever");
 }
 
 /* -- stages that sleep -------------------------------------------------------------------------------- */
@@ -133,18 +154,20 @@ static void pass_on(long from, long to)
 	}
 }
 
-static void sleep_forward(void *arg, long k, long slot)
+static void sleep_forward(void *arg, long k, long turn, long slot)
 {
 	(void)k;
+	(void)turn;
 	(void)slot;
 	pass_on(world.rank - 1, -1);
 	work(arg, 25);
 	pass_on(-1, world.rank + 1);
 }
 
-static void sleep_backward(void *arg, long k, long slot)
+static void sleep_backward(void *arg, long k, long turn, long slot)
 {
 	(void)k;
+	(void)turn;
 	(void)slot;
 	pass_on(world.rank + 1, -1);
 	work(arg, 50);
@@ -162,7 +185,8 @@ static void check_bubble(long n)
 
 		comm_barrier(&world);
 		start = seconds();
-		pipeline_walk(&(struct pipeline_stage){ &s, sleep_forward, sleep_backward }, world.rank, world.size, n, true);
+		pipeline_walk(&(struct pipeline_stage){ &s, sleep_forward, sleep_backward },
+			      &(struct pipeline_plan){ world.size, 1, n, true }, world.rank);
 		comm_barrier(&world);
 		bubble[0] = seconds() - start;
 		bubble[1] = s.slept;
@@ -282,13 +306,13 @@ static void check_model(struct pipeline *p, struct model *m, struct pipeline *q,
 	comm_max_f32(&m->mesh->world, &differ, 1);
 	double off = backward ? gradients_off(m, one) : 0;
 	if (m->mesh->world.rank == 0)
-		ok(differ == 0 && off < 1e-6, "%d stages, %ld micro-batches%s: bits of one rank, gradients off by %.2g", m->mesh->pp.size, n,
-		   backward ? "" : " forward", off);
+		ok(differ == 0 && off < 1e-6, "%d stages in %ld turns, %ld micro-batches%s: bits of one rank, gradients off by %.2g",
+		   m->mesh->pp.size, layout_turns(&m->mesh->layout), n, backward ? "" : " forward", off);
 	free(want);
 	free(got);
 }
 
-static void check_stages(bool recompute)
+static void check_stages(long turns, bool recompute)
 {
 	struct layout l;
 	struct mesh mesh;
@@ -297,7 +321,7 @@ static void check_stages(bool recompute)
 	long n[4];
 
 	layout_init(&l, 8);
-	layout_balance(&l, world.size);
+	layout_interleave(&l, world.size, turns);
 	if (mesh_init(&mesh, &l, &world, &e))
 		die_err(&e);
 	load(&m, &mesh);
@@ -328,8 +352,10 @@ int main(int argc, char **argv)
 	} else {
 		if (world.rank == 0)
 			check_order();
-		check_stages(false);
-		check_stages(true);
+		check_stages(1, false);
+		check_stages(1, true);
+		for (long turns = 2; world.size > 1 && turns * world.size <= 8; turns++)
+			check_stages(turns, turns % 2);
 	}
 	bad = world.rank == 0 ? done() : 0;
 	comm_release(&world);

@@ -104,6 +104,20 @@ static void stages(void)
 	s = layout_stages(&l);
 	is_str(s, "3,3,2,2", "10 layers on 4 stages");
 	free(s);
+	layout_interleave(&l, 2, 3);
+	s = layout_stages(&l);
+	is_str(s, "2,2/2,2/1,1", "10 layers on 2 stages in 3 turns");
+	ok(layout_turns(&l) == 3 && layout_turn(&l, 3) == 0 && layout_turn(&l, 4) == 1 && layout_turn(&l, 9) == 2, "turns of layers");
+	ok(layout_bad_stage(&l) == -1, "in order");
+	l.stage_of_layer[9] = 0;
+	ok(layout_bad_stage(&l) == 9, "a last turn without its last stage");
+	l.stage_of_layer[9] = 1;
+	l.stage_of_layer[0] = l.stage_of_layer[1] = 1;
+	ok(layout_bad_stage(&l) == 4, "a first turn without its first stage");
+	ok(!layout_parse_stages(&l, s, &e) && l.pp == 2 && layout_turns(&l) == 3, "read back");
+	free(s);
+	ok(layout_parse_stages(&l, "2,2/2,2,2", &e) == -1, "turns of different widths: %s", e.msg);
+	ok(layout_parse_stages(&l, "4,0/3,3", &e) == -1, "a turn that passes a stage over: %s", e.msg);
 	layout_release(&l);
 }
 
@@ -174,6 +188,8 @@ int main(void)
 									 "2, wanted 0 to 1");
 	refused("{\"tp\":1,\"pp\":2," REST ",\"stage_of_layer\":[1,0]}", "stage_of_layer[1]: found "
 									 "0, wanted 1 to 1");
+	refused("{\"tp\":1,\"pp\":2,\"ep\":1,\"etp\":1,\"dp\":1,\"cp\":1,\"layers\":3,\"stage_of_layer\":[0,1,0]}",
+		"stage_of_layer[2]: found 0");
 	refused("{\"tp\":1,\"pp\":2," REST ",\"stage_of_layer\":[0,\"x\"]}", "stage_of_layer");
 	refused("{\"tp\":2,\"pp\":1,\"ep\":3,\"etp\":1,\"dp\":1,\"cp\":1,\"layers\":2}", "does not "
 											 "divide");
