@@ -396,6 +396,8 @@ const struct recipe_key recipe_keys[] = {
 	     "train-step", USED, "layers of the first stage; null: as even as can be"),
 	INT("policy.megatron_cfg.num_layers_in_last_pipeline_stage", "null", OR_NULL, RANGE(1, 65536), "layers",
 	     "train-step", USED, "layers of the last stage; null: as even as can be"),
+	INT("policy.megatron_cfg.virtual_pipeline_model_parallel_size", "null", OR_NULL, RANGE(1, 65536), "turns",
+	     "train-step", USED, "turns in which the layers go through the stages (interleaved pipeline); null: one"),
 	INT("policy.megatron_cfg.context_parallel_size", "1", NOT_NULL, RANGE(1, 65536), "ranks",
 	     "train-step", USED, "ranks that share each sequence (CP)"),
 	TEXT("policy.megatron_cfg.pipeline_dtype", "${policy.precision}", OR_NULL, NULL, "",

@@ -11,7 +11,7 @@ small="policy.sequence_packing.train_mb_tokens=70 policy.sequence_packing.logpro
 megatron="policy.megatron_cfg.enabled=true"
 tp=policy.megatron_cfg.tensor_model_parallel_size pp=policy.megatron_cfg.pipeline_model_parallel_size
 cp=policy.megatron_cfg.context_parallel_size first=policy.megatron_cfg.num_layers_in_first_pipeline_stage
-last=policy.megatron_cfg.num_layers_in_last_pipeline_stage sp=policy.megatron_cfg.sequence_parallel=true
+last=policy.megatron_cfg.num_layers_in_last_pipeline_stage turns=policy.megatron_cfg.virtual_pipeline_model_parallel_size sp=policy.megatron_cfg.sequence_parallel=true
 
 # model NAME TYPE HEADS KV TIED WIDTH: sizes are pairwise distinct; the vocabulary has three blocks of which the last is short.
 model() {
@@ -71,6 +71,8 @@ like 3 plain $cp=3
 like 2 tied $pp=2
 like 3 plain $pp=3 $first=1 $last=3
 like 5 tied $pp=5
+like 2 tied $pp=2 $turns=2
+like 4 plain $pp=2 $turns=2 $cp=2
 like 4 tied $tp=2 $cp=2
 like 4 wide $tp=2 $pp=2 $sp
 like 4 wide $tp=2
@@ -82,6 +84,8 @@ like 8 wide $tp=2 $pp=2 $sp
 
 run 64 "a layout that the model can not have" ranks 2 "$layouts" plain.json x $small $megatron $tp=2
 is "$(wc -l <err)" 1 "one line"; has err "3 key-value heads.*use tp 1" "says what to change"
+run 64 "more turns than layers" ranks 2 "$layouts" plain.json x $small $megatron $pp=2 $turns=3
+has err "3 turns through 2 stages, but the model has 5 layers: at most 2" "says what to change"
 run 64 "a world of the wrong size" ranks 3 "$layouts" wide.json x $small $megatron $tp=2
 is "$(wc -l <err)" 1 "one line"; has err "3 ranks.*multiple of 2: mpirun -n 4" "says what to change"
 

@@ -36,17 +36,37 @@ static long layers_said(const struct recipe *r, const char *key)
 	return recipe_is_null(r, key) ? -1 : recipe_int(r, key);
 }
 
+/* Interleaved stages. */
+static int turns(struct layout *l, const struct recipe *r, long pp, long n, bool said, struct err *e)
+{
+	const char *where = recipe_where(r, "policy.megatron_cfg.virtual_pipeline_model_parallel_size");
+
+	if (pp == 1)
+		return err_set(e, EX_USAGE, "%s: %ld turns through one pipeline stage: leave it out, or set pipeline_model_parallel_size",
+			       where, n);
+	if (said)
+		return err_set(e, EX_USAGE, "%s: %ld turns, and layers of the first or last stage: set one of them", where, n);
+	if (n > l->layers / pp)
+		return err_set(e, EX_USAGE, "%s: %ld turns through %ld stages, but the model has %ld layers: at most %ld", where, n, pp,
+			       l->layers, l->layers / pp);
+	layout_interleave(l, pp, n);
+	return 0;
+}
+
 /* Layers of the first and the last stage where the recipe says them; the others share what is left as evenly as can be. */
 static int stages(struct layout *l, const struct recipe *r, long pp, struct err *e)
 {
 	static const char first_key[] = "policy.megatron_cfg.num_layers_in_first_pipeline_stage";
 	static const char last_key[] = "policy.megatron_cfg.num_layers_in_last_pipeline_stage";
 	long first = layers_said(r, first_key), last = layers_said(r, last_key);
+	long more = layers_said(r, "policy.megatron_cfg.virtual_pipeline_model_parallel_size");
 	long said = (first >= 0) + (last >= 0), left = l->layers - (first > 0 ? first : 0) - (last > 0 ? last : 0), layer = 0;
 
 	if (pp > l->layers)
 		return err_set(e, EX_USAGE, "%s: %ld stages, the model has %ld layers",
 			       recipe_where(r, "policy.megatron_cfg.pipeline_model_parallel_size"), pp, l->layers);
+	if (more > 1 && recipe_bool(r, "policy.megatron_cfg.enabled"))
+		return turns(l, r, pp, more, said, e);
 	layout_balance(l, pp);
 	if (pp == 1 || !said)
 		return 0;
