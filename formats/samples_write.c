@@ -423,19 +423,9 @@ static int write_manifest(const char *dir, const struct samples *s, const struct
 	return rc;
 }
 
-/* Every rank's answer; -1 on all when one failed. */
 static int agree(struct comm *comm, int rc, struct err *e)
 {
-	int ranks = comm ? comm->size : 1, bad = 0, *all;
-
-	if (ranks == 1)
-		return rc;
-	all = xcalloc((size_t)ranks, sizeof(*all));
-	comm_gather(comm, all, &rc, sizeof(rc));
-	for (int i = 0; i < ranks; i++)
-		bad |= all[i];
-	free(all);
-	return bad && !rc ? err_set(e, EX_TEMPFAIL, "another rank could not write its part") : rc;
+	return comm ? comm_agree(comm, rc, e) : rc;
 }
 
 int samples_write(const char *dir, struct samples *s, const struct samples_meta *m,

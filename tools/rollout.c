@@ -97,10 +97,12 @@ static void run(void)
 {
 	struct progress p;
 	double start = seconds_now();
+	struct gen_result *own = share_room(&o);
 
-	progress_start(&p, "rollout", (double)(o.prompts.n * o.how.samples), "samples");
-	generate(o.result, &o.m, o.prompts.gen, o.prompts.n, &o.how, &o.size, tick, &p);
+	progress_start(&p, "rollout", (double)(o.mines * o.how.samples), "samples");
+	generate(own, &o.m, o.mine, o.mines, &o.how, &o.size, tick, &p);
 	progress_end(&p);
+	share_results(&o, own);
 	o.seconds = seconds_now() - start;
 	if (count_nonfinite(&o))
 		log_warn("%ld samples ended because a logit was NaN or infinite; their finish_reason is nonfinite", count_nonfinite(&o));
@@ -117,6 +119,8 @@ static void report(int argc, char **argv, const struct ops *k)
 		start_history(&h, "rollout", argc, argv, o.r, &o.seed, in, 2, o.c.history);
 		output_samples(&o, &h, fingerprint_text(fingerprint, k));
 	}
+	if (!start_is_first())
+		return;
 	if (o.text)
 		output_text(&o);
 	else if (!o.jsonl)
@@ -133,16 +137,19 @@ int main(int argc, char **argv)
 	check_options();
 	check_out();
 	o.r = start_recipe();
+	if (start_world()->size > 1 && o.prompts_file && !strcmp(o.prompts_file, "-"))
+		die(EX_USAGE, "--prompts -: several ranks can not share standard input, wanted a file");
 	load();
 	k = start_ops();
+	start_mesh_forward(&o.mesh, o.r, &o.cfg);
+	share_prompts(&o);
 	longest = o.prompts.longest + o.how.max_new < o.context ? o.prompts.longest + o.how.max_new : o.context;
-	load_model(&o.m, &o.c, k, NULL, start_precision(o.r, &o.c), longest, 0);
+	load_model(&o.m, &o.c, k, &o.mesh, start_precision(o.r, &o.c), longest, 0);
 	memory_plan(&o);
 	if (o.dry_run) {
 		output_plan(&o);
 		return tool_exit(EX_OK);
 	}
-	o.result = xcalloc((size_t)(o.prompts.n * o.how.samples), sizeof(*o.result));
 	run();
 	report(argc, argv, k);
 	return tool_exit(EX_OK);

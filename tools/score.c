@@ -237,6 +237,16 @@ static void write_scored(struct samples *set, const struct recipe *r, const stru
 	timing_add(TIMING_SAVE, start);
 }
 
+/* What each answer is worth. */
+static void judge(struct rewards *w, struct samples *set, const struct recipe *r, const char *journal)
+{
+	rewards_init(w, r, set->s[0].split, &o.reward, o.exec);
+	rewards_judge(w, set, journal);
+	check_unscored(set, r, w->exec ? journal : NULL);
+	if (o.shuffle >= 0)
+		score_shuffle(set, o.shuffle);
+}
+
 int main(int argc, char **argv)
 {
 	const char *args[MOST_INPUTS];
@@ -255,25 +265,26 @@ int main(int argc, char **argv)
 		die(EX_CANTCREAT, "%s exists; remove it, or name another place for the scored samples", o.out);
 	struct recipe *r = start_recipe();
 	const struct ops *k = start_ops();
+	bool alone = start_world()->size == 1, first = start_is_first();
 
 	score_read(&set, args, nargs);
 	bool train = set.s[0].split == SPLIT_TRAIN;
-
-	/* what each answer is worth */
 	char *journal = xasprintf("%s.journal", o.out);
-	rewards_init(&w, r, set.s[0].split, &o.reward, o.exec);
-	rewards_judge(&w, &set, journal);
-	check_unscored(&set, r, w.exec ? journal : NULL);
-	if (o.shuffle >= 0)
-		score_shuffle(&set, o.shuffle);
 
-	/* and what is to be learnt from it */
+	/* The first rank judges; the others only run models with it, and are not to wait for verifiers. */
+	if (alone)
+		judge(&w, &set, r, journal);
 	if (train) {
 		score_prev(&set, o.policy, r, k);
 		if (recipe_real(r, "loss_fn.reference_policy_kl_penalty") > 0)
 			score_reference(&set, o.reference, r, k);
-		score_learning(&l, &set, r);
 	}
+	if (!first)
+		return tool_exit(EX_OK);
+	if (!alone)
+		judge(&w, &set, r, journal);
+	if (train)
+		score_learning(&l, &set, r);
 	char *metrics = metrics_of(&set, &w, train ? &l : NULL);
 
 	write_scored(&set, r, k, &w, metrics, args, nargs, argc, argv);

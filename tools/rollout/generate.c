@@ -140,6 +140,22 @@ static void start_samples(struct batch_state *b)
 	}
 }
 
+static bool is_busy(const struct batch_state *b)
+{
+	return b->next < b->n || b->groups || b->lives;
+}
+
+/* Where experts lie over data-parallel ranks, one that has nothing left goes on for the others' sake. */
+static bool goes_on(const struct batch_state *b)
+{
+	struct mesh *mesh = b->m->mesh;
+	float busy = is_busy(b);
+
+	if (mesh->ep.size * mesh->etp.size > 1)
+		comm_max_f32(&mesh->stage, &busy, 1);
+	return busy > 0;
+}
+
 static void run_step(struct step *s, struct batch_state *b)
 {
 	long living = b->lives;
@@ -147,7 +163,7 @@ static void run_step(struct step *s, struct batch_state *b)
 
 	admit_groups(b);
 	gather(s, b);
-	if (!s->rows)
+	if (!s->rows && is_busy(b))
 		bug("%ld prompts wait and nothing can run", b->n - b->next + b->groups);
 	z = cache_extend(b->cache, s->row, s->rows);
 	keep_logits(b, z + living * b->m->table.config.vocab);
@@ -180,15 +196,15 @@ void generate(struct gen_result *out, struct model *m, const struct gen_prompt *
 
 	for (long i = 0; i < n * h->samples; i++)
 		out[i].cut = -1;
-	if (!n)
+	if (!goes_on(&b))
 		return;
-	if (size->blocks < gen_least_blocks(p, n, h))
+	if (n && size->blocks < gen_least_blocks(p, n, h))
 		bug("%ld blocks, wanted %ld", size->blocks, gen_least_blocks(p, n, h));
 	b.cache = cache_new(m, size->blocks, size->slots + size->chunk, size->slots);
 	b.group = xcalloc((size_t)size->slots, sizeof(*b.group));
 	b.live = xcalloc((size_t)size->slots, sizeof(*b.live));
 	step_init(&s, size);
-	while (b.next < n || b.groups || b.lives) {
+	while (goes_on(&b)) {
 		run_step(&s, &b);
 		if (tick)
 			tick(arg, b.finished, b.tokens);

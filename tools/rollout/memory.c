@@ -55,13 +55,15 @@ static long run_bytes(const struct rollout *o, const struct gen_size *s, long bl
 
 void memory_plan(struct rollout *o)
 {
-	const struct gen_prompt *p = o->prompts.gen;
+	const struct gen_prompt *p = o->mine;
 	struct gen_size s = { o->batch ? o->batch : SLOTS, CHUNK, 0 };
-	long n = o->prompts.n, least = gen_least_blocks(p, n, &o->how), block = (long)cache_block_bytes(&o->m), most;
+	long n = o->mines, least = gen_least_blocks(p, n, &o->how), block = (long)cache_block_bytes(&o->m), most;
 	long model = model_bytes(&o->m);
 
-	most = common.memory_bytes ? common.memory_bytes - model : free_memory() / 2;
+	most = common.memory_bytes ? common.memory_bytes - model : free_memory() / 2 / start_ranks_here();
 	gen_fit(&s, p, n, &o->how);
+	if (!n)
+		s = (struct gen_size){ 1, 1, 1 };
 	/* Fewer sequences at once rather than none. */
 	while (run_bytes(o, &s, least) > most && (s.slots > 1 || s.chunk > 1)) {
 		s.slots = s.slots > 1 ? s.slots / 2 : 1;
@@ -73,6 +75,8 @@ void memory_plan(struct rollout *o)
 		    run_bytes(o, &s, least), model, most > 0 ? most : 0);
 	if (run_bytes(o, &s, s.blocks) > most)
 		s.blocks = least + (most - run_bytes(o, &s, least)) / block;
+	/* The ranks of a TP group run the same rows. */
+	comm_broadcast(&o->mesh.tp, &s, sizeof(s), 0);
 	o->size = s;
 	log_info("%ld sequences at once, %ld rows of prompts a step, cache of %ld blocks, %ld bytes", s.slots, s.chunk, s.blocks,
 		 s.blocks * block);

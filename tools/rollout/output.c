@@ -120,7 +120,7 @@ static void fill(struct samples *s, const struct rollout *o, long i, uint64_t fi
 	str_release(&text);
 }
 
-static void write_set(const struct rollout *o, struct samples *s, const struct history *h, const char *fingerprint)
+static void write_set(struct rollout *o, struct samples *s, const struct history *h, const char *fingerprint)
 {
 	struct json_out metrics = { .indent = 2 };
 	struct samples_meta m = {
@@ -135,7 +135,7 @@ static void write_set(const struct rollout *o, struct samples *s, const struct h
 	json_end(&metrics);
 	str_putc(&metrics.s, '\n');
 	m.metrics = metrics.s.s;
-	if (samples_write(o->out, s, &m, NULL, &e))
+	if (samples_write(o->out, s, &m, &o->mesh.dp, &e))
 		die_err(&e);
 	timing_add(TIMING_SAVE, start);
 	json_out_release(&metrics);
@@ -151,17 +151,24 @@ static void print_set(const struct samples *s)
 
 void output_samples(struct rollout *o, const struct history *h, const char *fingerprint)
 {
-	struct samples s = { .n = 0 };
+	struct samples all = { .n = 0 }, own = { .n = 0 };
 	uint64_t number = strtoull(fingerprint, NULL, 16);
 
-	for (long i = 0; i < o->prompts.n * o->how.samples; i++)
-		fill(&s, o, i, number);
-	samples_sort(&s);
-	if (o->out)
-		write_set(o, &s, h, fingerprint);
-	if (o->jsonl)
-		print_set(&s);
-	samples_release(&s);
+	for (long i = 0; i < o->prompts.n * o->how.samples; i++) {
+		if (o->jsonl && start_is_first())
+			fill(&all, o, i, number);
+		/* The ranks of a TP group have the same samples: the first of them writes. */
+		if (o->out && !o->mesh.at.tp && i / o->how.samples % o->mesh.layout.dp == o->mesh.at.dp)
+			fill(&own, o, i, number);
+	}
+	samples_sort(&all);
+	samples_sort(&own);
+	if (o->out && !o->mesh.at.tp)
+		write_set(o, &own, h, fingerprint);
+	if (o->jsonl && start_is_first())
+		print_set(&all);
+	samples_release(&all);
+	samples_release(&own);
 }
 
 void output_text(const struct rollout *o)

@@ -54,10 +54,10 @@ void output_plan(const struct rollout *o)
 	struct json_out out = { .indent = 0 };
 	long prompt = 0, response = 0;
 
-	for (long i = 0; i < o->prompts.n; i++) {
-		long left = o->context - o->prompts.gen[i].length;
+	for (long i = 0; i < o->mines; i++) {
+		long left = o->context - o->mine[i].length;
 
-		prompt += o->prompts.gen[i].length;
+		prompt += o->mine[i].length;
 		response += o->how.samples * (left < o->how.max_new ? left : o->how.max_new);
 	}
 	json_begin(&out, '{');
@@ -70,6 +70,7 @@ void output_plan(const struct rollout *o)
 	memory_report(&out, o);
 	add_seconds(&out, o, prompt, response);
 	json_end(&out);
-	puts(out.s.s);
+	if (start_is_first())
+		puts(out.s.s);
 	json_out_release(&out);
 }

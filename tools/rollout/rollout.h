@@ -41,6 +41,8 @@ struct rollout {
 	struct gen_how how;
 	double temperature, top_p, min_p; /* as in the recipe; `how` has them rounded */
 	struct prompts prompts;
+	struct gen_prompt *mine; long mines; /* prompt i is the business of the data-parallel rank i mod DP */
+	struct mesh mesh;
 	struct model m;
 	struct gen_size size;
 	struct gen_result *result;      /* prompts.n * how.samples */
@@ -58,7 +60,13 @@ void prompts_release(struct prompts *p);
 void memory_plan(struct rollout *o);
 void memory_report(struct json_out *out, const struct rollout *o);
 
-/* -- output.c */
+/* -- share.c: who generates what */
+void share_prompts(struct rollout *o);          /* fills mine */
+struct gen_result *share_room(const struct rollout *o);        /* for the samples of `mine` */
+/* Every rank gets all results: o->result, from this rank's `own`, which goes. */
+void share_results(struct rollout *o, struct gen_result *own);
+
+/* -- output.c: all ranks call it, the first one says and each data-parallel rank writes its own */
 void output_samples(struct rollout *o, const struct history *h, const char *fingerprint);
 void output_text(const struct rollout *o);      /* an answer a line, in the order of prompts and samples */
 void output_line(const struct rollout *o);      /* the summary on stdout */

@@ -46,16 +46,21 @@ static void under(float **lp, const struct samples *set, const long *pick, long 
 		  const struct ops *k, const char *what)
 {
 	struct sequence *q = xmalloc((size_t)n * sizeof(*q));
+	struct model_config cfg;
 	struct checkpoint c;
+	struct mesh mesh;
 	struct model m;
 
 	load_checkpoint(&c, dir);
-	load_model(&m, &c, k, NULL, start_precision(r, &c), 0, 0);
+	load_config(&cfg, &c);
+	start_mesh_forward(&mesh, r, &cfg);
+	load_model(&m, &c, k, &mesh, start_precision(r, &c), 0, start_sequence_parallel(r, &mesh));
 	check_lengths(set, &m.table.config, dir);
 	for (long i = 0; i < n; i++)
 		q[i] = sequence_of(set->s + pick[i]);
 	packed_logprobs(&m, lp, NULL, q, n, r, temperature_of(set), what);
 	model_release(&m);
+	mesh_release(&mesh);
 	checkpoint_close(&c);
 	free(q);
 }

@@ -144,40 +144,107 @@ static void hand_out(float *out, const float *rows, const struct sequence *s)
 		out[t] = s->prompt + t > 0 ? rows[s->prompt + t - 1] : __builtin_nanf("");
 }
 
+/* The numbers of the bins of one data-parallel rank, one after another: into `flat`, or out of it; NULL: only their number. */
+static size_t carry(float *flat, float *const *x, const struct sequence *q, const struct bins *b, long rank, long ranks, bool out)
+{
+	size_t at = 0;
+
+	for (long k = rank; k < b->n; k += ranks) {
+		for (long i = b->first[k]; i < b->first[k + 1]; i++) {
+			const struct sequence *s = q + b->item[i];
+			float *own = x[b->item[i]];
+			size_t n = own ? (size_t)(s->n - s->prompt) : 0;
+
+			if (n && flat)
+				memcpy(out ? own : flat + at, out ? flat + at : own, n * sizeof(float));
+			at += n;
+		}
+	}
+	return at;
+}
+
+/* What each data-parallel rank has computed goes to all; x[i] NULL: not wanted. */
+static void share(float *const *x, const struct sequence *q, const struct bins *b, struct comm *dp)
+{
+	size_t *bytes = xcalloc((size_t)dp->size, sizeof(*bytes)), all = 0;
+	float *mine, *got, *at;
+
+	for (int r = 0; r < dp->size; r++) {
+		bytes[r] = carry(NULL, x, q, b, r, dp->size, false) * sizeof(float);
+		all += bytes[r];
+	}
+	mine = xmalloc(bytes[dp->rank] + 1);
+	at = got = xmalloc(all + 1);
+	carry(mine, x, q, b, dp->rank, dp->size, false);
+	comm_gather_v(dp, got, mine, bytes);
+	for (int r = 0; r < dp->size; r++)
+		at += carry(at, x, q, b, r, dp->size, true);
+	free(bytes);
+	free(mine);
+	free(got);
+}
+
+struct forward {                /* bins through a model that only runs forward */
+	struct model *m;
+	struct pass *p;
+	struct bins bins;
+	struct packed b;
+	float *row, *ent;       /* [rows]; ent NULL: not wanted */
+	float temperature;
+};
+
+/* Where experts lie over data-parallel ranks, a rank without bin takes part with no rows. */
+static void run_empty(struct forward *f)
+{
+	static const long nothing[1];
+
+	pass_forward(f->p, &(struct batch){ .cu = nothing });
+	pass_logprobs(f->p, f->row, NULL, NULL, f->temperature);
+}
+
+static void run_bin(struct forward *f, float *const *lp, float *const *entropy, const struct sequence *q, long k)
+{
+	packed_batch(&f->b, q, &f->bins, k);
+	pass_forward(f->p, &f->b.batch);
+	pass_logprobs(f->p, f->row, f->ent, f->b.target, f->temperature);
+	for (long i = 0; i < f->b.batch.nseq; i++) {
+		long s = f->bins.item[f->bins.first[k] + i];
+
+		hand_out(lp[s], f->row + f->b.cu[i], q + s);
+		if (entropy && entropy[s])
+			hand_out(entropy[s], f->ent + f->b.cu[i], q + s);
+	}
+}
+
 void packed_logprobs(struct model *m, float *const *lp, float *const *entropy, const struct sequence *q, long n,
 		     const struct recipe *r, float temperature, const char *what)
 {
-	struct bins bins;
-	struct packed b = { 0 };
+	struct forward f = { .m = m, .temperature = temperature };
 	struct progress show = { 0 };
-	struct pass *p;
-	float *row, *ent;
-	long rows;
+	long rows, dp = m->mesh->layout.dp;
 
-	packed_plan(&bins, q, n, r, PACKED_LOGPROB);
-	rows = packed_rows(&bins, q);
+	packed_plan(&f.bins, q, n, r, PACKED_LOGPROB);
+	rows = packed_rows(&f.bins, q);
 	check_memory(m, rows, 1, PACKED_LOGPROB, r, false);
-	p = pass_new(m, rows, false, false);
-	row = xmalloc((size_t)rows * sizeof(float));
-	ent = xmalloc((size_t)rows * sizeof(float));
-	progress_start(&show, what, (double)n, "sequences");
-	for (long k = 0; k < bins.n; k++) {
-		packed_batch(&b, q, &bins, k);
-		pass_forward(p, &b.batch);
-		pass_logprobs(p, row, entropy ? ent : NULL, b.target, temperature);
-		for (long i = 0; i < b.batch.nseq; i++) {
-			long s = bins.item[bins.first[k] + i];
-
-			hand_out(lp[s], row + b.cu[i], q + s);
-			if (entropy && entropy[s])
-				hand_out(entropy[s], ent + b.cu[i], q + s);
-		}
-		progress_add(&show, (double)b.batch.nseq);
+	f.p = pass_new(m, rows, false, false);
+	f.row = xmalloc((size_t)rows * sizeof(float));
+	f.ent = entropy ? xmalloc((size_t)rows * sizeof(float)) : NULL;
+	progress_start(&show, what, (double)f.bins.n, "batches");
+	for (long k = m->mesh->at.dp; k - m->mesh->at.dp < f.bins.n; k += dp) {
+		if (k < f.bins.n)
+			run_bin(&f, lp, entropy, q, k);
+		else if (m->mesh->ep.size * m->mesh->etp.size > 1)
+			run_empty(&f);
+		progress_add(&show, (double)dp);
 	}
 	progress_end(&show);
-	free(row);
-	free(ent);
-	pass_free(p);
-	packed_release(&b);
-	bins_release(&bins);
+	if (dp > 1)
+		share(lp, q, &f.bins, &m->mesh->dp);
+	if (dp > 1 && entropy)
+		share(entropy, q, &f.bins, &m->mesh->dp);
+	free(f.row);
+	free(f.ent);
+	pass_free(f.p);
+	packed_release(&f.b);
+	bins_release(&f.bins);
 }

@@ -43,7 +43,8 @@ void check_memory(const struct model *m, long rows, long n, enum packed_for what
 
 /*
  * lp[i][t] of sequence i, token prompt + t: log softmax(z / temperature); NaN where the mask is 0.  entropy[i] may be NULL, as may
- * the whole array.  Shows progress as `what`.
+ * the whole array.  Shows progress as `what`.  Every rank has all sequences and gets all numbers; bin k is run by the data-parallel
+ * rank k mod DP.
  */
 void packed_logprobs(struct model *m, float *const *lp, float *const *entropy, const struct sequence *q, long n,
 		     const struct recipe *r, float temperature, const char *what);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct comm *start_world(void)
 {
@@ -86,16 +87,18 @@ static int stages(struct layout *l, const struct recipe *r, long pp, struct err 
 	return 0;
 }
 
-int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, struct err *e)
+int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, bool forward,
+		       struct err *e)
 {
-	long pp = size_of(r, "policy.megatron_cfg.pipeline_model_parallel_size", NULL), each;
+	long each;
 
 	layout_init(l, c->layers);
 	l->tp = size_of(r, "policy.megatron_cfg.tensor_model_parallel_size", "policy.dtensor_cfg.tensor_parallel_size");
-	l->cp = size_of(r, "policy.megatron_cfg.context_parallel_size", "policy.dtensor_cfg.context_parallel_size");
+	if (!forward)
+		l->cp = size_of(r, "policy.megatron_cfg.context_parallel_size", "policy.dtensor_cfg.context_parallel_size");
 	l->ep = size_of(r, "policy.megatron_cfg.expert_model_parallel_size", NULL);
 	l->etp = size_of(r, "policy.megatron_cfg.expert_tensor_parallel_size", NULL);
-	if (stages(l, r, pp, e))
+	if (!forward && stages(l, r, size_of(r, "policy.megatron_cfg.pipeline_model_parallel_size", NULL), e))
 		return -1;
 	each = l->tp * l->cp * l->pp;
 	l->dp = world / each;
@@ -110,22 +113,45 @@ int layout_from_recipe(struct layout *l, const struct recipe *r, const struct mo
 	return layout_check(l, c, e);
 }
 
-void start_mesh(struct mesh *m, const struct recipe *r, const struct model_config *c)
+static void make_mesh(struct mesh *m, const struct recipe *r, const struct model_config *c, bool forward)
 {
 	struct comm *world = start_world();
 	struct layout l;
 	struct err e = ERR_INIT;
+	int rc = layout_from_recipe(&l, r, c, world->size, forward, &e);
 
 	if (world->size == 1) {
-		mesh_one(m, c->layers);
-		if (layout_from_recipe(&l, r, c, 1, &e))
+		if (rc)
 			log_info("one rank runs the whole model (the recipe's layout: %s)", e.msg);
-		layout_release(&l);
-		return;
-	}
-	if (layout_from_recipe(&l, r, c, world->size, &e) || mesh_init(m, &l, world, &e))
+		mesh_one(m, c->layers);
+	} else if (rc || mesh_init(m, &l, world, &e)) {
 		die_err(&e);
+	}
 	layout_release(&l);
+}
+
+void start_mesh(struct mesh *m, const struct recipe *r, const struct model_config *c)
+{
+	make_mesh(m, r, c, false);
+}
+
+void start_mesh_forward(struct mesh *m, const struct recipe *r, const struct model_config *c)
+{
+	make_mesh(m, r, c, true);
+}
+
+int start_ranks_here(void)
+{
+	struct comm *world = start_world();
+	char own[256] = "", (*all)[256] = xcalloc((size_t)world->size, sizeof(*all));
+	int n = 0;
+
+	gethostname(own, sizeof(own) - 1);
+	comm_gather(world, all, own, sizeof(own));
+	for (int i = 0; i < world->size; i++)
+		n += !memcmp(all[i], own, sizeof(own));
+	free(all);
+	return n;
 }
 
 unsigned start_sequence_parallel(const struct recipe *r, const struct mesh *m)

@@ -26,8 +26,12 @@ bool start_is_first(void);      /* rank 0: results are its to print and to write
  * the model can not have, with the sentence that tells what to change.
  */
 void start_mesh(struct mesh *m, const struct recipe *r, const struct model_config *c);
+/* The same for programs that only run the model: TP, EP and ETP are the recipe's, all other ranks are data-parallel. */
+void start_mesh_forward(struct mesh *m, const struct recipe *r, const struct model_config *c);
 /* The layout in l alone: what the recipe says about a world of that size. */
-int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, struct err *e) MUST_CHECK;
+int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, bool forward,
+		       struct err *e) MUST_CHECK;
+int start_ranks_here(void);     /* ranks on this host */
 /* MODEL_FREEZE_ROUTER where the recipe says so. */
 unsigned start_freeze(const struct recipe *r);
 unsigned start_sequence_parallel(const struct recipe *r, const struct mesh *m);        /* MODEL_SEQUENCE or 0 */
