@@ -40,12 +40,17 @@ static void *vector(const struct ops *k, long n, enum dtype t, uint32_t what)
 static void products(uint64_t *h, const struct ops *k, enum dtype t)
 {
 	void *x = vector(k, ROWS * K, t, 1), *w = vector(k, N * K, t, 2), *b = vector(k, N, t, 3), *y = vector(k, ROWS * N, t, 4);
+	float *z = k->alloc(ROWS * N * 4, "the arithmetic fingerprint");
 	struct matrix m;
 
 	k->matrix_init(&m, t, N, K, CHUNKS, false);
 	k->matrix_load(&m, w);
 	k->linear_fwd(y, t, x, &m, b, ROWS);
 	mix(h, k, y, ROWS * N * dtype_size(t));
+	/* Rounding to bfloat16 hides in which order a sum was formed; logits show it. */
+	k->linear_fwd(z, DTYPE_F32, x, &m, NULL, ROWS);
+	mix(h, k, z, ROWS * N * 4);
+	k->release(z);
 	k->matrix_release(&m);
 	k->release(x);
 	k->release(w);
@@ -58,10 +63,13 @@ static void attention(uint64_t *h, const struct ops *k, enum dtype t)
 	struct attention_shape s = { HEADS, KV, D, 0.25f };
 	void *q = vector(k, KEYS * HEADS * D, t, 5), *key = vector(k, KEYS * KV * D, t, 6), *v = vector(k, KEYS * KV * D, t, 7);
 	void *out = vector(k, KEYS * HEADS * D, t, 8);
+	float *lse = k->alloc(KEYS * HEADS * 4, "the arithmetic fingerprint");
 	struct attention_piece piece = { 0, KEYS, 0, KEYS };
 
-	k->attention_fwd(out, NULL, q, key, v, &piece, 1, &s, t);
+	k->attention_fwd(out, lse, q, key, v, &piece, 1, &s, t);
 	mix(h, k, out, KEYS * HEADS * D * dtype_size(t));
+	mix(h, k, lse, KEYS * HEADS * 4);
+	k->release(lse);
 	k->release(q);
 	k->release(key);
 	k->release(v);

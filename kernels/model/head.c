@@ -6,14 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 64 << 20 };         /* of logits at a time */
+enum { HEAD_BYTES = 256 << 20 };        /* of logits at a time */
 
+/*
+ * Even, since bfloat16 sums over rows go by pairs: so the gradient of the head does not depend on where rows are cut
+ * (kernels/linear.h).
+ */
 static long head_chunk(const struct model *m, long rows)
 {
-	long n = HEAD_BYTES / (m->table.config.vocab * 4);
+	long n = HEAD_BYTES / (m->table.config.vocab * 4) & ~1L;
 
 	n = n < 16 ? 16 : n;
 	return n < rows ? n : rows;
+}
+
+/* Rows of a chunk of `all`: about alike, since each passes over the whole gradient once. */
+static long chunk_rows(const struct pass_work *w, long all)
+{
+	long pieces = (all + w->chunk - 1) / w->chunk, n = pieces ? (all + pieces - 1) / pieces : 0;
+
+	return pieces > 1 ? n + n % 2 : n;
 }
 
 static size_t row_bytes(const struct model *m)
@@ -71,6 +83,7 @@ void head_release(struct pass_work *w)
 /* x [n, H] to this rank's columns of the logits. */
 static void local_logits(struct pass *p, const void *x, long n)
 {
+	p->work->logits_of = NULL;
 	if (p->m->here.vocab)
 		p->m->k->linear_fwd(p->work->head_z, DTYPE_F32, x, &model_head(p->m)->matrix, NULL, n);
 }
@@ -111,9 +124,10 @@ static void own_logprobs(struct pass *p, bool entropy)
 {
 	struct pass_work *w = p->work;
 	const char *hidden = tp_gather(&w->tp, p->hidden);
+	long chunk = chunk_rows(w, p->npicked);
 
 	for (long at = 0, n; at < p->npicked; at += n) {
-		n = p->npicked - at < w->chunk ? p->npicked - at : w->chunk;
+		n = p->npicked - at < chunk ? p->npicked - at : chunk;
 		chunk_logits(p, hidden, at, n);
 		chunk_logprobs(p, p->lse + at, entropy ? w->chunk_entropy : NULL, n);
 		for (long i = 0; i < n; i++) {
@@ -121,6 +135,7 @@ static void own_logprobs(struct pass *p, bool entropy)
 			p->entropy[p->picked[at + i]] = entropy ? w->chunk_entropy[i] : NAN;
 		}
 	}
+	w->logits_of = chunk == p->npicked ? p : NULL;
 }
 
 /* The rows of all ranks of the CP group. */
@@ -206,15 +221,19 @@ void head_backward(struct pass *p)
 {
 	struct pass_work *w = p->work;
 	const char *hidden = tp_gather(&w->tp, p->hidden);
+	long chunk = chunk_rows(w, p->npicked);
+	bool known = w->logits_of == p; /* all its logits lie there still, from own_logprobs() */
 
 	if (w->tp.c->size > 1)
 		memset(w->tp.sum, 0, (size_t)(w->tp.R * p->m->table.config.hidden) * 4);
 	else
 		memset(w->dh, 0, (size_t)w->tp.R * row_bytes(p->m));
 	for (long at = 0, n; at < p->npicked; at += n) {
-		n = p->npicked - at < w->chunk ? p->npicked - at : w->chunk;
-		chunk_logits(p, hidden, at, n);
+		n = p->npicked - at < chunk ? p->npicked - at : chunk;
+		if (!known)
+			chunk_logits(p, hidden, at, n);
 		chunk_backward(p, w->dh, at, n);
 	}
+	w->logits_of = NULL;
 	tp_finish_dx(&w->tp, w->dh);
 }

@@ -13,6 +13,8 @@
 #include "kernels/model/inside.h"
 
 /* What passes in flight share, since only one of them runs at a time. */
+struct pass;
+
 struct pass_work {
 	int users;
 	char *memory;
@@ -26,6 +28,7 @@ struct pass_work {
 	long chunk;                     /* rows of the head at a time */
 	void *head_x;                   /* [chunk, H] rows that have a target */
 	float *head_z;                  /* [chunk, this rank's V] */
+	struct pass *logits_of;         /* head_z and head_x hold all of that pass's logits and their rows; NULL: of none */
 	void *head_dz;                  /* of type t */
 	float *head_dx;                 /* [chunk, H] */
 	float *parts, *all_parts;       /* statistics of logprob_parts(), of this rank and of all */

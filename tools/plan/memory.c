@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static const double HEAD_CHUNK = 64 << 20;      /* logits at a time (kernels/model/pass.c), and their gradient in the model's type */
+static const double HEAD_CHUNK = 256 << 20;     /* logits at a time (kernels/model/head.c), and their gradient in the model's type */
 static const double LIBRARY = 1 << 30;          /* what a communication library keeps for itself */
 
 /* Elements that a rank of stage s holds: split and whole ones, and of experts. */
