@@ -1,8 +1,8 @@
 /*
  * score - samples + rewards -> scored samples
  *
- * Gives every sample its reward, the log-probabilities that the algorithm needs, its advantage, and for every token the weight
- * that it has in the loss, with all normalisation in it.
+ * Gives every sample its reward, the log-probabilities that the algorithm needs, its advantage, and
+ * for every token the weight that it has in the loss, with all normalisation in it.
  */
 #include "tools/score/score.h"
 
@@ -26,18 +26,20 @@ static struct {
 
 static const struct opt table[] = {
 	OPT_STR('o', "out", &o.out, "DIR", "write the scored samples here (required)"),
-	OPT_LIST(0, "reward", &o.reward, "NAME=WEIGHT", "math, exact, choice or length, instead of the recipe's; may be repeated"),
+	OPT_LIST(0, "reward", &o.reward, "NAME=WEIGHT",
+		 "math, exact, choice or length, instead of the recipe's; may be repeated"),
 	OPT_STR(0, "policy", &o.policy, "CKPT", "the checkpoint that training starts from"),
 	OPT_STR(0, "reference", &o.reference, "CKPT", "the frozen policy of the KL term"),
 	OPT_STR(0, "teacher", &o.teacher, "CKPT", "of a distillation (not built yet)"),
-	OPT_STR(0, "exec", &o.exec, "CMD", "a verifier of your own: samples in, rewards out, in JSON lines"),
-	OPT_LONG(0, "shuffle-rewards", &o.shuffle, "SEED", "deal the rewards out anew among the samples: a control"),
+	OPT_STR(0, "exec", &o.exec, "CMD",
+		"a verifier of your own: samples in, rewards out, in JSON lines"),
+	OPT_LONG(0, "shuffle-rewards", &o.shuffle, "SEED",
+		 "deal the rewards out anew among the samples: a control"),
 	OPT_END
 };
 
-static const struct tool tool = {
-	"score", "samples + rewards -> scored samples", "SAMPLES... -o SCORED [-c RECIPE] [key=value ...]", table, true
-};
+static const struct tool tool = { "score", "samples + rewards -> scored samples",
+				  "SAMPLES... -o SCORED [-c RECIPE] [key=value ...]", table, true };
 
 enum { MOST_INPUTS = 64 };
 
@@ -74,7 +76,8 @@ static struct totals count(const struct samples *set, const struct rewards *w)
 		t.truncated += s->truncated;
 		t.gen += (double)(s->length - s->prompt_length);
 		t.prompt += (double)s->prompt_length;
-		if (!i || set->s[i - 1].prompt_id != s->prompt_id || set->s[i - 1].visit != s->visit) {
+		if (!i || set->s[i - 1].prompt_id != s->prompt_id ||
+		    set->s[i - 1].visit != s->visit) {
 			t.solved += solved;
 			t.groups++;
 			solved = false;
@@ -93,7 +96,8 @@ static void put(struct json_out *out, const char *split, const char *key, double
 	json_add_real(out, name, v);
 }
 
-static char *metrics_of(const struct samples *set, const struct rewards *w, const struct learning *l)
+static char *metrics_of(const struct samples *set, const struct rewards *w,
+			const struct learning *l)
 {
 	const char *split = set->s[0].split == SPLIT_VALIDATION ? "validation" : "train";
 	struct totals t = count(set, w);
@@ -147,17 +151,22 @@ static void check_unscored(const struct samples *set, const struct recipe *r, co
 			first = i;
 		}
 	if ((double)bad > most * (double)set->n)
-		die(EX_DATAERR, "%ld of %ld samples are unscored, more than cairn.max_unscored %g; the first: prompt %ld, %ld: %.*s%s%s", bad,
-		    set->n, most, set->s[first].prompt_id, set->s[first].sample_index, (int)set->s[first].reason_bytes,
-		    set->s[first].reason ? set->s[first].reason : "no reason", journal ? "; answers so far are kept in " : "",
-		    journal ? journal : "");
+		die(EX_DATAERR,
+		    "%ld of %ld samples are unscored, more than cairn.max_unscored %g; the first: prompt %ld, %ld: %.*s%s%s",
+		    bad, set->n, most, set->s[first].prompt_id, set->s[first].sample_index,
+		    (int)set->s[first].reason_bytes,
+		    set->s[first].reason ? set->s[first].reason : "no reason",
+		    journal ? "; answers so far are kept in " : "", journal ? journal : "");
 	if (bad)
-		log_warn("%ld of %ld samples are unscored; the first: prompt %ld, %ld: %.*s", bad, set->n, set->s[first].prompt_id,
-			 set->s[first].sample_index, (int)set->s[first].reason_bytes, set->s[first].reason ? set->s[first].reason : "");
+		log_warn("%ld of %ld samples are unscored; the first: prompt %ld, %ld: %.*s", bad,
+			 set->n, set->s[first].prompt_id, set->s[first].sample_index,
+			 (int)set->s[first].reason_bytes,
+			 set->s[first].reason ? set->s[first].reason : "");
 }
 
 /* scoring_put() and what else went into the rewards. */
-static void put_scoring(struct json_out *out, const struct recipe *r, const struct rewards *w, double temperature)
+static void put_scoring(struct json_out *out, const struct recipe *r, const struct rewards *w,
+			double temperature)
 {
 	struct json_out base = { 0 };
 	struct json_doc d;
@@ -207,14 +216,20 @@ static int list_inputs(struct history_input *in, const char **args, int nargs)
 	return n;
 }
 
-static void write_scored(struct samples *set, const struct recipe *r, const struct ops *k, const struct rewards *w, const char *metrics,
-			 const char **args, int nargs, int argc, char **argv)
+static void write_scored(struct samples *set, const struct recipe *r, const struct ops *k,
+			 const struct rewards *w, const char *metrics, const char **args, int nargs,
+			 int argc, char **argv)
 {
-	const struct json *cursor = json_get(&set->manifest.root, "cursor"), *parent = json_get(&set->manifest.root, "history");
+	const struct json *cursor = json_get(&set->manifest.root, "cursor"),
+			  *parent = json_get(&set->manifest.root, "history");
 	struct history_input in[MOST_INPUTS + 2];
 	struct json_out scoring = { 0 }, text = { 0 };
-	struct samples_meta m = { .step = set->s[0].step, .split = set->s[0].split == SPLIT_VALIDATION ? "validation" : "train",
-				  .policy = set->s[0].policy, .tokenizer_digest = set->s[0].tokenizer_digest, .metrics = metrics };
+	struct samples_meta m = { .step = set->s[0].step,
+				  .split = set->s[0].split == SPLIT_VALIDATION ? "validation"
+									       : "train",
+				  .policy = set->s[0].policy,
+				  .tokenizer_digest = set->s[0].tokenizer_digest,
+				  .metrics = metrics };
 	uint64_t seed = (uint64_t)recipe_int(r, "grpo.seed");
 	struct err e = ERR_INIT;
 	char print[17];
@@ -231,7 +246,8 @@ static void write_scored(struct samples *set, const struct recipe *r, const stru
 	}
 	if (k)
 		m.fingerprint = fingerprint_text(print, k);
-	start_history(&m.history, tool.name, argc, argv, r, &seed, in, inputs, json_is(parent, JSON_OBJECT) ? parent : NULL);
+	start_history(&m.history, tool.name, argc, argv, r, &seed, in, inputs,
+		      json_is(parent, JSON_OBJECT) ? parent : NULL);
 	if (samples_write(o.out, set, &m, NULL, &e))
 		die_err(&e);
 	timing_add(TIMING_SAVE, start);
@@ -262,7 +278,8 @@ int main(int argc, char **argv)
 	if (o.teacher)
 		die(EX_UNAVAILABLE, "--teacher: distillation is not built yet");
 	if (file_exists(o.out))
-		die(EX_CANTCREAT, "%s exists; remove it, or name another place for the scored samples", o.out);
+		die(EX_CANTCREAT,
+		    "%s exists; remove it, or name another place for the scored samples", o.out);
 	struct recipe *r = start_recipe();
 	const struct ops *k = start_ops();
 	bool alone = start_world()->size == 1, first = start_is_first();

@@ -16,8 +16,8 @@ struct update {
 	const struct adamw *h;
 };
 
-WIDE static void update_piece(float *restrict w, float *restrict m, float *restrict v, const float *restrict g, long n,
-			      const struct adamw *h)
+WIDE static void update_piece(float *restrict w, float *restrict m, float *restrict v,
+			      const float *restrict g, long n, const struct adamw *h)
 {
 	float b1 = h->beta1, b2 = h->beta2, c1 = h->rest1, c2 = h->rest2, s = h->grad_scale;
 	float i1 = h->bias1, i2 = h->bias2, lr = h->lr, eps = h->eps, wd = h->weight_decay;
@@ -42,7 +42,8 @@ static void part(void *arg, long p, int thread)
 		narrow(o->low + at, o->w + at, n, DTYPE_BF16);
 }
 
-void adamw_cpu(float *w, float *m, float *v, uint16_t *low, const float *grad, long n, const struct adamw *h)
+void adamw_cpu(float *w, float *m, float *v, uint16_t *low, const float *grad, long n,
+	       const struct adamw *h)
 {
 	struct update o = { w, m, v, low, grad, n, h };
 

@@ -119,7 +119,8 @@ static bool is_scale(const struct source *s, const char *name)
 	return is;
 }
 
-void source_check_fp8(const struct source *s, const struct tensor *t, const struct safetensors_item *scale)
+void source_check_fp8(const struct source *s, const struct tensor *t,
+		      const struct safetensors_item *scale)
 {
 	const struct safetensors_entry *en = scale->entry;
 
@@ -291,7 +292,8 @@ void source_tokenizer(struct source *s, const char *from)
 		die(EX_NOINPUT, "%s: no tokenizer.json in it", from);
 }
 
-/* BOS stands in the template itself, as in those of others: who reads the exported folder gets the ids of a rollout. */
+/* BOS stands in the template itself, as in those of others: who reads the exported folder gets the
+ * ids of a rollout. */
 static void builtin_template(struct str *text, const struct source *s, const char *name)
 {
 	const struct tokenizer *t = s->tokenizer;
@@ -299,9 +301,11 @@ static void builtin_template(struct str *text, const struct source *s, const cha
 	if (t && tokenizer_adds_bos(t) && tokenizer_bos(t) >= 0)
 		str_puts(text, "{{ bos_token }}");
 	str_puts(text, chat_template_builtin_text(name));
-	if (t && !strcmp(name, "chatml") && (tokenizer_id(t, "<|im_start|>") < 0 || tokenizer_id(t, "<|im_end|>") < 0))
-		log_warn("--chat-template chatml: its marks <|im_start|> and <|im_end|> are no tokens of this tokenizer, so they are "
-			 "spelt out and answered too; plain has none");
+	if (t && !strcmp(name, "chatml") &&
+	    (tokenizer_id(t, "<|im_start|>") < 0 || tokenizer_id(t, "<|im_end|>") < 0))
+		log_warn(
+			"--chat-template chatml: its marks <|im_start|> and <|im_end|> are no tokens of this tokenizer, so they are "
+			"spelt out and answered too; plain has none");
 }
 
 void source_chat_template(struct source *s, const char *from)
@@ -331,7 +335,8 @@ static bool named(const char *path, const char *ending)
 void source_open_hf(struct source *s, const char *path, enum dtype dtype)
 {
 	char *dir = folder(path), *config = path_join(dir, "config.json"),
-	     *adapter = path_join(dir, "adapter_config.json"), *manifest = path_join(path, "manifest.json");
+	     *adapter = path_join(dir, "adapter_config.json"),
+	     *manifest = path_join(path, "manifest.json");
 	struct err e = ERR_INIT;
 
 	s->kind = SOURCE_HF;
@@ -339,10 +344,16 @@ void source_open_hf(struct source *s, const char *path, enum dtype dtype)
 	if (!file_exists(path))
 		die(EX_NOINPUT, "%s: no such file or folder", path);
 	if (!file_is_dir(path) && !named(path, ".safetensors") && !named(path, ".json"))
-		die(EX_DATAERR, "%s: no model; wanted a Hugging Face folder, a .safetensors or a .gguf file%s", path,
-		    named(path, ".yaml") || named(path, ".yml") ? " (a recipe names its model in policy.model_name)" : "");
+		die(EX_DATAERR,
+		    "%s: no model; wanted a Hugging Face folder, a .safetensors or a .gguf file%s",
+		    path,
+		    named(path, ".yaml") || named(path, ".yml")
+			    ? " (a recipe names its model in policy.model_name)"
+			    : "");
 	if (file_exists(manifest))
-		die(EX_DATAERR, "%s: a checkpoint or samples already, wanted a Hugging Face folder, a .safetensors or a .gguf file", path);
+		die(EX_DATAERR,
+		    "%s: a checkpoint or samples already, wanted a Hugging Face folder, a .safetensors or a .gguf file",
+		    path);
 	if (file_exists(adapter) && !file_exists(config))
 		die(EX_UNAVAILABLE, "%s: an adapter; importing adapters is not built", path);
 	read_config(s, config, dtype);

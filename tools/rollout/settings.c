@@ -20,7 +20,8 @@ static void split_of(struct rollout *o)
 /* The key of this split: policy.generation.NAME, or val_NAME. */
 static const char *key_of(const struct rollout *o, char buf[64], const char *name)
 {
-	snprintf(buf, 64, "policy.generation.%s%s", o->split == SPLIT_VALIDATION ? "val_" : "", name);
+	snprintf(buf, 64, "policy.generation.%s%s", o->split == SPLIT_VALIDATION ? "val_" : "",
+		 name);
 	return buf;
 }
 
@@ -29,9 +30,11 @@ static void read_draws(struct rollout *o)
 	char key[64];
 
 	o->temperature = recipe_real(o->r, key_of(o, key, "temperature"));
-	if (o->temperature != 0 && !(o->temperature >= TEMPERATURE_LEAST && o->temperature <= TEMPERATURE_MOST))
-		die(EX_CONFIG, "%s: %s: found %g, wanted 0 (greedy), or %g to %g", recipe_where(o->r, key), key, o->temperature,
-		    TEMPERATURE_LEAST, TEMPERATURE_MOST);
+	if (o->temperature != 0 &&
+	    !(o->temperature >= TEMPERATURE_LEAST && o->temperature <= TEMPERATURE_MOST))
+		die(EX_CONFIG, "%s: %s: found %g, wanted 0 (greedy), or %g to %g",
+		    recipe_where(o->r, key), key, o->temperature, TEMPERATURE_LEAST,
+		    TEMPERATURE_MOST);
 	o->top_p = recipe_real(o->r, key_of(o, key, "top_p"));
 	o->min_p = recipe_real(o->r, key_of(o, key, "min_p"));
 	key_of(o, key, "top_k");
@@ -44,8 +47,9 @@ static void read_draws(struct rollout *o)
 }
 
 /*
- * With --prompts alone the model's own context holds and 256 new tokens, unless the recipe or the user says otherwise; and one
- * sample unless the command line does, for the groups of a recipe's file are those of its own data.
+ * With --prompts alone the model's own context holds and 256 new tokens, unless the recipe or the
+ * user says otherwise; and one sample unless the command line does, for the groups of a recipe's
+ * file are those of its own data.
  */
 static void read_lengths(struct rollout *o)
 {
@@ -62,17 +66,22 @@ static void read_lengths(struct rollout *o)
 	if (!plain || recipe_is_set(r, "policy.generation.max_new_tokens"))
 		o->how.max_new = recipe_int(r, "policy.generation.max_new_tokens");
 	else
-		o->how.max_new = recipe_is_set(r, "policy.max_total_sequence_length") ? o->context : PLAIN_NEW;
+		o->how.max_new = recipe_is_set(r, "policy.max_total_sequence_length") ? o->context
+										      : PLAIN_NEW;
 	o->max_prompt = o->context - 1;
-	if ((!plain || recipe_is_set(r, "data.max_input_seq_length")) && !recipe_is_null(r, "data.max_input_seq_length") &&
+	if ((!plain || recipe_is_set(r, "data.max_input_seq_length")) &&
+	    !recipe_is_null(r, "data.max_input_seq_length") &&
 	    recipe_int(r, "data.max_input_seq_length") < o->max_prompt)
 		o->max_prompt = recipe_int(r, "data.max_input_seq_length");
 	if (o->samples)
 		o->how.samples = o->samples;
 	else
-		o->how.samples = plain && strcmp(recipe_where(r, samples), "command line") ? 1 : recipe_int(r, samples);
+		o->how.samples = plain && strcmp(recipe_where(r, samples), "command line")
+					 ? 1
+					 : recipe_int(r, samples);
 	if (o->max_prompt < 1)
-		die(EX_CONFIG, "%s: policy.max_total_sequence_length: found %ld, wanted room for a prompt and a token",
+		die(EX_CONFIG,
+		    "%s: policy.max_total_sequence_length: found %ld, wanted room for a prompt and a token",
 		    recipe_where(r, "policy.max_total_sequence_length"), o->context);
 }
 
@@ -93,7 +102,9 @@ static void read_stops(struct rollout *o)
 		const struct json *s = v->item + i;
 
 		if (!json_is(s, JSON_STRING) || !s->n || strlen(s->text) != s->n)
-			die(EX_CONFIG, "%s: %s: wanted strings of at least one character, without NUL", recipe_where(o->r, key), key);
+			die(EX_CONFIG,
+			    "%s: %s: wanted strings of at least one character, without NUL",
+			    recipe_where(o->r, key), key);
 		string[i] = s->text;
 	}
 	o->how.stop.string = string;

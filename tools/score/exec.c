@@ -18,10 +18,11 @@
 #include <unistd.h>
 
 /*
- * External verifiers speak JSON lines: one sample in, one object out with prompt_id, sample_index (and visit, where a prompt was
- * drawn twice), and reward, rewards or error.  A child has one sample at a time, so a time limit is one sample's, and a
- * crash costs one sample.  Every answer is kept in the journal before it counts: a rerun asks only what is not there.  The
- * journal's first line says for which samples and which command it is: another's is not believed.
+ * External verifiers speak JSON lines: one sample in, one object out with prompt_id, sample_index
+ * (and visit, where a prompt was drawn twice), and reward, rewards or error.  A child has one
+ * sample at a time, so a time limit is one sample's, and a crash costs one sample.  Every answer is
+ * kept in the journal before it counts: a rerun asks only what is not there.  The journal's first
+ * line says for which samples and which command it is: another's is not believed.
  */
 
 struct child {
@@ -138,13 +139,16 @@ static void set_unscored(struct verdict *v, const char *why)
 }
 
 /* rewards: an object of numbers; the reward is then their sum. */
-static int sum_rewards(double *sum, const struct json_doc *d, const struct json *rewards, struct err *e)
+static int sum_rewards(double *sum, const struct json_doc *d, const struct json *rewards,
+		       struct err *e)
 {
 	double x;
 
 	*sum = 0;
 	if (!json_is(rewards, JSON_OBJECT))
-		return err_set(e, EX_DATAERR, "found neither reward nor rewards, wanted a number or an object of numbers");
+		return err_set(
+			e, EX_DATAERR,
+			"found neither reward nor rewards, wanted a number or an object of numbers");
 	for (size_t i = 0; i < rewards->n; i++) {
 		if (json_real(d, &rewards->member[i].value, rewards->member[i].key, &x, e))
 			return -1;
@@ -155,13 +159,15 @@ static int sum_rewards(double *sum, const struct json_doc *d, const struct json 
 
 static void take_answer(struct verdict *v, const struct json_doc *d)
 {
-	const struct json *failed = json_get(&d->root, "error"), *reward = json_get(&d->root, "reward");
+	const struct json *failed = json_get(&d->root, "error"),
+			  *reward = json_get(&d->root, "reward");
 	const struct json *text = json_get(&d->root, "extracted");
 	struct err e = ERR_INIT;
 
 	*v = (struct verdict){ 0 };
 	if (failed && !json_is(failed, JSON_NULL))
-		set_unscored(v, json_is(failed, JSON_STRING) ? failed->text : "the verifier reports an error");
+		set_unscored(v, json_is(failed, JSON_STRING) ? failed->text
+							     : "the verifier reports an error");
 	else if (json_is(reward, JSON_NULL))
 		set_unscored(v, "the verifier gave null");
 	else if (reward ? json_real(d, reward, "reward", &v->value, &e)
@@ -171,7 +177,8 @@ static void take_answer(struct verdict *v, const struct json_doc *d)
 		v->extracted = xstrndup(text->text, text->n);
 }
 
-/* The file is made, or cut to what is believed of it, with the first answer: a verifier that fails at once leaves none. */
+/* The file is made, or cut to what is believed of it, with the first answer: a verifier that fails
+ * at once leaves none. */
 static void start_journal(struct exec *x, struct str *s)
 {
 	x->journal = open(x->journal_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -204,7 +211,8 @@ static void finish(struct exec *x, long i)
 	progress_add(&x->show, 1);
 }
 
-/* A whole line from a child: the answer to its sample, or nonsense, which leaves the sample unscored. */
+/* A whole line from a child: the answer to its sample, or nonsense, which leaves the sample
+ * unscored. */
 static void take_line(struct exec *x, struct child *c, size_t n)
 {
 	long i = c->sample;
@@ -256,13 +264,14 @@ static void check_command(const struct child *c, const char *command)
 			return;
 	}
 	if (end.si_code == CLD_EXITED && (end.si_status == 126 || end.si_status == 127))
-		die(EX_NOINPUT, "--exec %s: the shell cannot run it (status %d): wanted a command that is there and executable",
+		die(EX_NOINPUT,
+		    "--exec %s: the shell cannot run it (status %d): wanted a command that is there and executable",
 		    command, end.si_status);
 }
 
 /*
- * It ended with a sample in hand.  One that had answered before may have ended for its own reasons, so a new one gets the sample;
- * a new one that ends too has died of it.
+ * It ended with a sample in hand.  One that had answered before may have ended for its own reasons,
+ * so a new one gets the sample; a new one that ends too has died of it.
  */
 static void died(struct exec *x, struct child *c, const char *why)
 {
@@ -320,7 +329,8 @@ static void ask(struct exec *x, struct child *c)
 	if (x->next >= x->set->n)
 		return;
 	if (c->line.len) {
-		log_warn("--exec %s: words after the answer (%.60s); starting it anew", x->w->exec, c->line.s);
+		log_warn("--exec %s: words after the answer (%.60s); starting it anew", x->w->exec,
+			 c->line.s);
 		stop_child(c);
 	}
 	if (c->pid <= 0)
@@ -347,7 +357,9 @@ static void serve(struct exec *x)
 			if (c->sample < 0)
 				ask(x, c);
 			p[i] = (struct pollfd){ c->sample >= 0 ? c->out : -1, POLLIN, 0 };
-			p[n + i] = (struct pollfd){ c->sample >= 0 && c->told < c->request.len ? c->in : -1, POLLOUT, 0 };
+			p[n + i] = (struct pollfd){
+				c->sample >= 0 && c->told < c->request.len ? c->in : -1, POLLOUT, 0
+			};
 			if (c->sample >= 0 && c->deadline - seconds_now() < wait)
 				wait = c->deadline - seconds_now();
 		}
@@ -393,7 +405,8 @@ static void take_kept(struct exec *x, const char *line, size_t n)
 	json_release(&d);
 }
 
-/* What an earlier, killed run was told already; gives the bytes that stay.  A last line without its end is no line. */
+/* What an earlier, killed run was told already; gives the bytes that stay.  A last line without its
+ * end is no line. */
 static size_t read_journal(struct exec *x, const char *name)
 {
 	struct str all = { 0 };
@@ -406,11 +419,13 @@ static size_t read_journal(struct exec *x, const char *name)
 	if (file_read(&all, x->journal_path, 0, &e))
 		die_err(&e);
 	if (all.len <= named || memcmp(all.s, name, named) || all.s[named] != '\n') {
-		log_warn("%s: it is of other samples or another verifier; beginning a new one", x->journal_path);
+		log_warn("%s: it is of other samples or another verifier; beginning a new one",
+			 x->journal_path);
 		str_release(&all);
 		return 0;
 	}
-	for (at = named + 1; (nl = memchr(all.s + at, '\n', all.len - at)); at = (size_t)(nl - all.s) + 1)
+	for (at = named + 1; (nl = memchr(all.s + at, '\n', all.len - at));
+	     at = (size_t)(nl - all.s) + 1)
 		take_kept(x, all.s + at, (size_t)(nl - all.s) - at);
 	str_release(&all);
 	return at;
@@ -423,7 +438,8 @@ static void open_journal(struct exec *x)
 	x->journal = -1;
 }
 
-void exec_judge(struct verdict *v, const struct rewards *w, const struct samples *set, const char *journal)
+void exec_judge(struct verdict *v, const struct rewards *w, const struct samples *set,
+		const char *journal)
 {
 	struct exec x = { .v = v, .w = w, .set = set, .left = set->n, .journal_path = journal };
 

@@ -43,11 +43,13 @@ static void check_groups(const struct samples *set)
 		row[i] = i;
 	qsort_r(row, (size_t)set->n, sizeof(*row), by_group, set->s);
 	for (long i = 1; i <= set->n; i++) {
-		const struct sample *a = set->s + row[i - 1], *b = i < set->n ? set->s + row[i] : NULL;
+		const struct sample *a = set->s + row[i - 1],
+				    *b = i < set->n ? set->s + row[i] : NULL;
 
 		if (b && a->prompt_id == b->prompt_id && a->visit == b->visit) {
 			if (row[i] != row[i - 1] + 1)
-				die(EX_DATAERR, "prompt %ld, visit %ld: its samples have different places in the order of the prompts",
+				die(EX_DATAERR,
+				    "prompt %ld, visit %ld: its samples have different places in the order of the prompts",
 				    a->prompt_id, a->visit);
 			continue;
 		}
@@ -58,7 +60,8 @@ static void check_groups(const struct samples *set)
 		first = i;
 	}
 	if (size < 0)
-		log_info("the groups have different numbers of samples; each is compared with its own");
+		log_info(
+			"the groups have different numbers of samples; each is compared with its own");
 	free(row);
 }
 
@@ -71,10 +74,14 @@ static void check_alike(const struct samples *set)
 		const struct sample *b = set->s + i;
 
 		if (a->step != b->step || a->split != b->split)
-			die(EX_DATAERR, "samples of steps %ld and %ld, or of two splits, wanted one step", a->step, b->step);
+			die(EX_DATAERR,
+			    "samples of steps %ld and %ld, or of two splits, wanted one step",
+			    a->step, b->step);
 		if (!digest_equal(a->policy, b->policy))
-			die(EX_DATAERR, "sample (prompt %ld, %ld): sampled by policy %s, others by %s; wanted one", b->prompt_id,
-			    b->sample_index, digest_hex(one, b->policy), digest_hex(two, a->policy));
+			die(EX_DATAERR,
+			    "sample (prompt %ld, %ld): sampled by policy %s, others by %s; wanted one",
+			    b->prompt_id, b->sample_index, digest_hex(one, b->policy),
+			    digest_hex(two, a->policy));
 	}
 }
 
@@ -95,8 +102,9 @@ void score_read(struct samples *set, const char *const *path, int n)
 
 			forget_scores(a);
 			if (a->order >= LONG_MAX - next)
-				die(EX_DATAERR, "%s: sample (prompt %ld, %ld): order: found %ld, wanted less", path[i], a->prompt_id,
-				    a->sample_index, a->order);
+				die(EX_DATAERR,
+				    "%s: sample (prompt %ld, %ld): order: found %ld, wanted less",
+				    path[i], a->prompt_id, a->sample_index, a->order);
 			a->order += next;
 			if (a->order > most)
 				most = a->order;
@@ -116,7 +124,8 @@ void score_read(struct samples *set, const char *const *path, int n)
 
 void score_shuffle(struct samples *set, long seed)
 {
-	long *who = xmalloc((size_t)set->n * sizeof(long)), *from = xmalloc((size_t)set->n * sizeof(long)), n = 0;
+	long *who = xmalloc((size_t)set->n * sizeof(long)),
+	     *from = xmalloc((size_t)set->n * sizeof(long)), n = 0;
 	double *r = xmalloc((size_t)set->n * sizeof(double));
 
 	for (long i = 0; i < set->n; i++)

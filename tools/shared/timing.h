@@ -2,8 +2,8 @@
 #define TOOLS_SHARED_TIMING_H
 
 /*
- * What a program spends on files, by the clock: checkpoints and samples read (opening, checking and packing weights included)
- * and written (until they are on the disk under their name).
+ * What a program spends on files, by the clock: checkpoints and samples read (opening, checking and
+ *packing weights included) and written (until they are on the disk under their name).
  *
  *	double t = seconds_now();
  *	...
