@@ -60,12 +60,11 @@ static const struct { int model; long tp, cp, pp; const char *stages; bool same;
 	{ PLAIN, 8, 1, 1, NULL, true }, { PLAIN, 2, 2, 2, "2,3", true }, { PLAIN, 4, 1, 2, "4,1", true },
 };
 
-static const long LENGTHS[] = { 1, 7, 1, 66, 2, 131, 3, 5 };
-enum { NSEQ = 8, ROWS = 216 };
-static int ids[ROWS], target[ROWS];
-static long cu[NSEQ + 1];
-static float dlp[ROWS];
-static const struct batch BATCH = { ROWS, ids, NSEQ, cu };
+enum { MOST_ROWS = 300, MOST_SEQ = 20 };
+static int ids[MOST_ROWS], target[MOST_ROWS];
+static long cu[MOST_SEQ + 1];
+static float dlp[MOST_ROWS];
+static struct batch batch = { .ids = ids, .cu = cu };
 
 static uint64_t mix(uint64_t x)
 {
@@ -80,17 +79,39 @@ static float any(uint64_t what, long i)
 	return (float)((double)(mix(what * 0x9E3779B97F4A7C15u + (uint64_t)i) >> 40) / 8388608.0 - 1);
 }
 
-static void make_batch(void)
+static void make_batch(const long *lengths, long n)
 {
-	for (long s = 0; s < NSEQ; s++)
-		cu[s + 1] = cu[s] + LENGTHS[s];
-	for (long r = 0; r < ROWS; r++) {
+	batch.nseq = n;
+	for (long i = 0; i < n; i++)
+		cu[i + 1] = cu[i] + lengths[i];
+	batch.rows = cu[n];
+	for (long r = 0; r < batch.rows; r++) {
 		ids[r] = (int)(mix((uint64_t)r + 17) % 3301);
 		target[r] = r % 5 == 3 ? -1 : (int)(mix((uint64_t)r + 1717) % 3301);
 		dlp[r] = target[r] < 0 ? 0 : any(99, r);
 	}
-	target[40] = 3300;
-	ids[41] = 1024;
+	target[batch.rows / 2] = 3300;
+	ids[batch.rows / 3] = 1024;
+}
+
+static void mixed_batch(void)
+{
+	static const long lengths[] = { 1, 7, 1, 66, 2, 131, 3, 5 };
+
+	make_batch(lengths, 8);
+}
+
+/* Every length from 1 on to beyond two rows a chunk of the most CP ranks; nothing counts but the first rows, which few ranks have. */
+static void short_batch(void)
+{
+	long lengths[MOST_SEQ];
+
+	for (long i = 0; i < 17; i++)
+		lengths[i] = i + 1;
+	make_batch(lengths, 17);
+	for (long i = 0; i < 17; i++)
+		for (long r = cu[i] + 1 + i / 8; r < cu[i + 1]; r++)
+			dlp[r] = 0;
 }
 
 static float *values(const struct model *m, long i)
@@ -139,13 +160,13 @@ static void load(struct model *m, int which, struct mesh *mesh, enum dtype t, un
 	}
 }
 
-struct result { float lp[ROWS], entropy[ROWS]; };
+struct result { float lp[MOST_ROWS], entropy[MOST_ROWS]; };
 
 static void run(struct result *r, struct model *m, bool backward, bool recompute, float temperature)
 {
-	struct pass *p = pass_new(m, ROWS + 9, backward, recompute);
+	struct pass *p = pass_new(m, batch.rows + 9, backward, recompute);
 
-	pass_forward(p, &BATCH);
+	pass_forward(p, &batch);
 	pass_logprobs(p, r->lp, r->entropy, target, temperature);
 	if (backward) {
 		model_zero_grad(m);
@@ -172,7 +193,7 @@ static long bits_differ(const struct result *a, const struct result *b)
 {
 	long n = 0;
 
-	for (long r = 0; r < ROWS; r++)
+	for (long r = 0; r < batch.rows; r++)
 		if (target[r] >= 0)
 			n += memcmp(a->lp + r, b->lp + r, 4) || memcmp(a->entropy + r, b->entropy + r, 4);
 		else
@@ -184,7 +205,7 @@ static double largest(const struct result *a, const struct result *b)
 {
 	double d = 0;
 
-	for (long r = 0; r < ROWS; r++)
+	for (long r = 0; r < batch.rows; r++)
 		if (target[r] >= 0)
 			d = fmax(d, fabs((double)a->lp[r] - (double)b->lp[r]));
 	return d;
@@ -223,7 +244,7 @@ static void check_cache(struct model *m, const struct result *want, float temper
 	long differ = 0, V = m->table.config.vocab;
 	static const long step[] = { 1, 3, 16 };
 
-	for (long s = 0; s < NSEQ; s++) {
+	for (long s = 0; s < batch.nseq; s++) {
 		struct cached seq = { 0 };
 
 		for (long at = cu[s], n; at < cu[s + 1]; at += n) {
@@ -314,11 +335,15 @@ int main(void)
 	if (comm_init(&world, &e))
 		die_err(&e);
 	pool_start(1);
-	make_batch();
+	mixed_batch();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		try_case(i, DTYPE_F32);
 		try_case(i, DTYPE_BF16);
 	}
+	short_batch();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		if (cases[i].cp > 1)
+			try_case(i, DTYPE_F32);
 	bad = world.rank == 0 ? done() : 0;
 	comm_release(&world);
 	return bad;
