@@ -11,7 +11,10 @@ static void mlp_block_backward(struct pass *p, const struct layer *l, struct act
 	m->k->rmsnorm_bwd(w->dx, l->norm2->grad, w->dh, a->x2, l->norm2->value, a->rstd2, w->tp.own, m->table.config.hidden, true, m->t);
 }
 
-/* dk, dv of the own rows, of type t, from those that all ranks of the CP group have for the whole batch. */
+/*
+ * dk, dv of the own rows, of type t, from those that all ranks of the CP group have for the whole batch.  Keys and values have served,
+ * and together are as large as a stage of fp32.
+ */
 static void sum_over_cp(struct pass *p, long n)
 {
 	static const long one[] = { 0, 1 };
@@ -19,7 +22,7 @@ static void sum_over_cp(struct pass *p, long n)
 	struct pass_work *w = p->work;
 
 	for (int i = 0; i < 2; i++) {
-		cp_scatter_sum(&p->cp, w->dkv, i ? w->dvall : w->dkall, w->stage, n);
+		cp_scatter_sum(&p->cp, w->dkv, i ? w->dvall : w->dkall, w->kall, n);
 		p->m->k->linear_join(i ? w->dv : w->dk, p->m->t, w->dkv, &whole, NULL, p->cp.own, n);
 	}
 }

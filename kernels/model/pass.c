@@ -30,14 +30,16 @@ static size_t carve_work(struct pass_work *w, const struct model *m, long max_ro
 	struct part part[] = {
 		{ &w->dx, keep ? h : 0 }, { &w->dh, keep ? h : 0 }, { &w->dmid, keep ? r * q * e : 0 }, { &w->dq, keep ? r * q * e : 0 },
 		{ &w->dk, keep ? r * kv * e : 0 }, { &w->dv, keep ? r * kv * e : 0 },
-		{ &w->kall, b * kv * e }, { &w->vall, b * kv * e }, { &w->stage, b * kv * 4 },
+		{ &w->kall, b * kv * e }, { &w->vall, b * kv * e }, { &w->stage, keep ? 0 : b * kv * e },
 		{ (void **)&w->dkall, keep ? b * kv * 4 : 0 }, { (void **)&w->dvall, keep ? b * kv * 4 : 0 },
 		{ (void **)&w->dkv, keep && b ? r * kv * 4 : 0 },
 	};
 
 	at = carve_parts(part, sizeof(part) / sizeof(*part), memory);
-	if (keep)
+	if (keep) {
+		w->stage = w->dkall;
 		at += mlp_carve_grads(&w->mlp, m, rows, own, memory ? memory + at : NULL);
+	}
 	if (!keep || recompute)
 		at += acts_carve(&w->acts, m, rows, own, memory ? memory + at : NULL);
 	at += head_carve(w, m, rows, keep, memory ? memory + at : NULL);

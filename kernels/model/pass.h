@@ -23,8 +23,9 @@ struct pass_work {
 	void *dx, *dh;                  /* [S, H] gradients of one layer */
 	void *dmid, *dq, *dk, *dv;      /* [R, heads d] ... */
 	struct mlp_grads mlp;
-	void *kall, *vall, *stage;      /* [B, kv d] with CP: keys and values of the whole batch; fp32 stage */
+	void *kall, *vall;              /* [B, kv d] with CP: keys and values of the whole batch */
 	float *dkall, *dvall, *dkv;     /* [B, kv d], [R, kv d] fp32 */
+	void *stage;                    /* as long as kall; with keep it is dkall, not yet used where kall is gathered */
 	long chunk;                     /* rows of the head at a time */
 	void *head_x;                   /* [chunk, H] rows that have a target */
 	float *head_z;                  /* [chunk, this rank's V] */

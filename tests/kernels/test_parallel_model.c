@@ -1,6 +1,7 @@
 /*
  * A model over ranks against the same model on one: log-probabilities to the bit, gradients of every parameter.  Run alone it
- * is one rank; tests/kernels/parallel.sh runs it under mpirun, where each case whose layout has as many ranks is tried.
+ * is one rank; tests/kernels/parallel.sh runs it under mpirun, where each case whose layout has as many ranks is tried.  With
+ * `context` it is one sequence of 16,384 tokens over a CP group of all ranks (tests/rows/context.sh).
  */
 #include "kernels/model/cache.h"
 #include "kernels/model/model.h"
@@ -10,6 +11,8 @@
 #include "tests/lib/tap.h"
 
 static struct comm world;
+
+enum { MOST_ROWS = 16384, MOST_SEQ = 20 };
 
 #define all_ok(good, ...) do { \
 	float bad_ = !(good); \
@@ -29,7 +32,7 @@ static struct model_config shape(long hidden, long inter, long layers, long head
 	return c;
 }
 
-enum { NORMED, BIASED, PLAIN };
+enum { NORMED, BIASED, PLAIN, LONG };
 
 /* Sizes are pairwise distinct, and the vocabulary has four blocks, the last short. */
 static struct model_config config(int which)
@@ -42,8 +45,12 @@ static struct model_config config(int which)
 	} else if (which == BIASED) {
 		c = shape(20, 48, 3, 6, 3, 10);
 		c.qkv_bias = c.o_bias = c.tied = true;
-	} else {
+	} else if (which == PLAIN) {
 		c = shape(36, 56, 5, 16, 8, 4);
+	} else {
+		c = shape(96, 256, 3, 4, 2, 16);
+		c.max_position = MOST_ROWS;
+		c.vocab = 259;
 	}
 	return c;
 }
@@ -60,7 +67,6 @@ static const struct { int model; long tp, cp, pp; const char *stages; bool same;
 	{ PLAIN, 8, 1, 1, NULL, true }, { PLAIN, 2, 2, 2, "2,3", true }, { PLAIN, 4, 1, 2, "4,1", true },
 };
 
-enum { MOST_ROWS = 300, MOST_SEQ = 20 };
 static int ids[MOST_ROWS], target[MOST_ROWS];
 static long cu[MOST_SEQ + 1];
 static float dlp[MOST_ROWS];
@@ -79,26 +85,26 @@ static float any(uint64_t what, long i)
 	return (float)((double)(mix(what * 0x9E3779B97F4A7C15u + (uint64_t)i) >> 40) / 8388608.0 - 1);
 }
 
-static void make_batch(const long *lengths, long n)
+static void make_batch(const long *lengths, long n, int vocab)
 {
 	batch.nseq = n;
 	for (long i = 0; i < n; i++)
 		cu[i + 1] = cu[i] + lengths[i];
 	batch.rows = cu[n];
 	for (long r = 0; r < batch.rows; r++) {
-		ids[r] = (int)(mix((uint64_t)r + 17) % 3301);
-		target[r] = r % 5 == 3 ? -1 : (int)(mix((uint64_t)r + 1717) % 3301);
+		ids[r] = (int)(mix((uint64_t)r + 17) % (uint64_t)vocab);
+		target[r] = r % 5 == 3 ? -1 : (int)(mix((uint64_t)r + 1717) % (uint64_t)vocab);
 		dlp[r] = target[r] < 0 ? 0 : any(99, r);
 	}
-	target[batch.rows / 2] = 3300;
-	ids[batch.rows / 3] = 1024;
+	target[batch.rows / 2] = vocab - 1;
+	ids[batch.rows / 3] = vocab / 3;
 }
 
 static void mixed_batch(void)
 {
 	static const long lengths[] = { 1, 7, 1, 66, 2, 131, 3, 5 };
 
-	make_batch(lengths, 8);
+	make_batch(lengths, 8, 3301);
 }
 
 /* Every length from 1 on to beyond two rows a chunk of the most CP ranks; nothing counts but the first rows, which few ranks have. */
@@ -108,7 +114,7 @@ static void short_batch(void)
 
 	for (long i = 0; i < 17; i++)
 		lengths[i] = i + 1;
-	make_batch(lengths, 17);
+	make_batch(lengths, 17, 3301);
 	for (long i = 0; i < 17; i++)
 		for (long r = cu[i] + 1 + i / 8; r < cu[i + 1]; r++)
 			dlp[r] = 0;
@@ -326,7 +332,47 @@ static void try_case(size_t i, enum dtype t)
 	layout_release(&l);
 }
 
-int main(void)
+/* One long sequence over all ranks: what a rank needs for it against its share of what one rank needs; gradients. */
+static void context(void)
+{
+	static const long lengths[] = { MOST_ROWS };
+	struct layout l;
+	struct mesh mesh;
+	struct model one, m;
+	static struct result want, got;
+	struct err e = ERR_INIT;
+	double share, here;
+
+	make_batch(lengths, 1, 259);
+	layout_init(&l, 3);
+	l.cp = world.size;
+	if (mesh_init(&mesh, &l, &world, &e))
+		die_err(&e);
+	load(&one, LONG, NULL, DTYPE_F32, MODEL_TRAIN);
+	load(&m, LONG, &mesh, DTYPE_F32, MODEL_TRAIN);
+	share = (double)pass_bytes(&one, batch.rows, true, false) / world.size;
+	here = (double)pass_bytes(&m, batch.rows, true, false);
+	all_ok(here / share < 1.35, "%ld tokens on %d ranks: activations of a rank over the share of one rank's: %.3f", batch.rows,
+	       world.size, here / share);
+	model_zero_grad(&one);
+	if (world.rank == 0)
+		run(&want, &one, true, false, 1);
+	for (long i = 0; i < one.table.n; i++) {
+		struct box b = box_whole(one.table.p[i].shape, one.table.p[i].rank);
+
+		comm_broadcast(&world, one.w[i].grad, (size_t)box_volume(&b) * 4, 0);
+	}
+	comm_broadcast(&world, &want, sizeof(want), 0);
+	run(&got, &m, true, false, 1);
+	all_ok(!bits_differ(&want, &got), "%ld tokens: bits of all log-probabilities", batch.rows);
+	check_gradients(&m, &one, 1e-5, "a long sequence");
+	model_release(&m);
+	model_release(&one);
+	mesh_release(&mesh);
+	layout_release(&l);
+}
+
+int main(int argc, char **argv)
 {
 	struct err e = ERR_INIT;
 	int bad;
@@ -335,6 +381,12 @@ int main(void)
 	if (comm_init(&world, &e))
 		die_err(&e);
 	pool_start(1);
+	if (argc > 1 && !strcmp(argv[1], "context")) {
+		context();
+		bad = world.rank == 0 ? done() : 0;
+		comm_release(&world);
+		return bad;
+	}
 	mixed_batch();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		try_case(i, DTYPE_F32);

@@ -90,6 +90,7 @@ script() {
 	rm -rf "$tmp/$1.d"
 }
 script speed
+script parallel
 if [ "${ROWS_LONG:-0}" = 1 ]; then
 	script load-save
 else
