@@ -191,6 +191,8 @@ CI_PACKAGES := clang llvm libclang-rt-dev shellcheck mandoc
 ci:                             ## what CI runs besides check (more packages, some minutes)
 	@CAIRN_EXTRA_PACKAGES='$(CI_PACKAGES)' sh tests/lib/setup.sh
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) TEST_TIMEOUT=3000 TEST_JOBS=1 sh tests/lib/run.sh $(wildcard tests/ci/*.sh)
+check-parallel: $(TESTS) $(BINS) $(AIDS) $(MPI_SO)  ## every layout of up to 8 ranks against one rank, some minutes
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) TEST_TIMEOUT=3000 sh tests/lib/run.sh tests/ci/parallel.sh
 lint:                           ## layers, shellcheck, manual pages
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh tests/ci/lint.sh
 

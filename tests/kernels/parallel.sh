@@ -14,6 +14,7 @@ all() {
 }
 CAIRN_COMM_TIMEOUT=60; export CAIRN_COMM_TIMEOUT
 for n in 2 3 4 6 8; do all $n "the bits and the gradients of one rank" test_parallel_model; done
+for n in 2 3 4 5 8; do all $n "owners of gradients, masters and moments" test_state; done
 for n in 2 3 4 5 8; do all $n "a pipeline of as many stages" test_pipeline; done
 # Messages that wait for their receiver, however short.
 OMPI_MCA_btl_vader_eager_limit=256; export OMPI_MCA_btl_vader_eager_limit

@@ -1,0 +1,222 @@
+/*
+ * The state of a model over ranks: whose each gradient, master and moment is, what is summed over whom, and what counts once.  Alone, or
+ * as several ranks (parallel.sh): every layout that has as many.
+ */
+#include "kernels/model/model.h"
+#include "libcommon/json.h"
+#include "libcommon/xalloc.h"
+#include "tests/lib/tap.h"
+
+#include <math.h>
+
+static struct comm world;
+
+/* Sizes are pairwise distinct; more TP ranks than kv heads are possible, and more ranks than blocks of the vocabulary. */
+static void config(struct model_config *c, bool tied)
+{
+	char *text = xasprintf("{\"model_type\": \"qwen3\", \"vocab_size\": 2500, \"hidden_size\": 24, \"intermediate_size\": 80,"
+			       " \"num_hidden_layers\": 5, \"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": 10,"
+			       " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
+			       " \"tie_word_embeddings\": %s}", tied ? "true" : "false");
+	struct json_doc d;
+	struct err e = ERR_INIT;
+
+	if (json_parse(&d, text, strlen(text), "config", 1, &e) || model_config_from_json(c, &d, &e))
+		die_err(&e);
+	json_release(&d);
+	free(text);
+}
+
+static double over_world(double x)
+{
+	comm_sum_f64(&world, &x, 1);
+	return x;
+}
+
+static long size_of(const struct param *p)
+{
+	struct box b = box_whole(p->shape, p->rank);
+
+	return box_volume(&b);
+}
+
+/* A number of its own for each element of each parameter, exact in float32 and in sums of eight. */
+static float value_at(long param, long flat)
+{
+	return (float)((param * 131 + flat * 7) % 1009 - 500) / 1024;
+}
+
+struct fill { float *x; long param; };
+
+static void fill_run(void *arg, long offset, long flat, long n)
+{
+	struct fill *f = arg;
+
+	for (long i = 0; i < n; i++)
+		f->x[offset + i] = value_at(f->param, flat + i);
+}
+
+static void set_all(struct model *m)
+{
+	for (long i = 0; i < m->table.n; i++) {
+		struct fill f = { xcalloc((size_t)box_volume(m->box + i) + 1, sizeof(float)), i };
+
+		if (box_volume(m->box + i))
+			box_runs(m->box + i, m->box + i, m->table.p[i].shape, fill_run, &f);
+		model_set(m, i, f.x, DTYPE_F32);
+		free(f.x);
+	}
+}
+
+static void fill_gradients(struct model *m, float v)
+{
+	for (long i = 0; i < m->table.n; i++)
+		for (long k = 0; m->w[i].grad && k < box_volume(m->box + i); k++)
+			m->w[i].grad[k] = v;
+}
+
+/* How many ranks have a part of a parameter's gradient, for the one at hand. */
+static long parts_of(const struct model *m, long i)
+{
+	const struct param *p = m->table.p + i;
+	const struct layout *l = &m->mesh->layout;
+	long which, copies = param_copies(&which, p, l, &m->mesh->at), n = l->dp * l->cp;
+	bool tied_ends = p->kind == PARAM_EMBED && m->table.config.tied && l->pp > 1;
+
+	if (p->tp_axis >= 0)
+		n *= copies; /* kv heads that ranks share */
+	else if (p->tp_grad == GRAD_PARTIAL || (m->flags & MODEL_SEQUENCE))
+		n *= l->tp;
+	return n * (tied_ends ? 2 : 1);
+}
+
+/* Gradients of 1 on every rank: each sum is the number of those that have a part, the norm counts every element once. */
+static void all_ones(struct model *m, const char *where)
+{
+	double squares = 0, wrong = 0, owned = 0, want = 0, norm;
+
+	fill_gradients(m, 1);
+	model_reduce_grad(m);
+	norm = model_grad_norm(m);
+	for (long i = 0; i < m->table.n; i++) {
+		double n = (double)parts_of(m, i), all = 0;
+		long which;
+
+		param_copies(&which, m->table.p + i, &m->mesh->layout, &m->mesh->at);
+		for (long k = 0; k < m->w[i].n; k++)
+			wrong += (double)m->w[i].sum[k] != n;
+		if (!which) {
+			squares += (double)m->w[i].n * n * n;
+			all = (double)m->w[i].n;
+		}
+		owned += all;
+		want += (double)size_of(m->table.p + i);
+	}
+	ok(over_world(wrong) == 0, "%s: every sum is the number of ranks that have a part of it", where);
+	ok(over_world(owned) == want, "%s: every element has one owner", where);
+	is_num(norm, sqrt(over_world(squares)), 1e-12 * norm, "%s: the norm counts each once", where);
+}
+
+/* A gradient that is not finite on one rank is seen by all, under one name. */
+static void not_finite(struct model *m, const char *where)
+{
+	const char *name;
+	double seen;
+
+	fill_gradients(m, 0.5f);
+	model_reduce_grad(m);
+	ok(!model_bad_grad(m), "%s: finite gradients", where);
+	fill_gradients(m, 0.5f);
+	for (long i = 0; i < m->table.n; i++)
+		if (m->table.p[i].kind == PARAM_DOWN && m->table.p[i].layer == 3 && m->w[i].grad && m->mesh->at.dp == m->mesh->layout.dp - 1)
+			m->w[i].grad[0] = NAN;
+	model_reduce_grad(m);
+	name = model_bad_grad(m);
+	seen = !isfinite(model_grad_norm(m)) && name && !strcmp(name, "model.layers.3.mlp.down_proj.weight");
+	ok(over_world(seen) == world.size, "%s: a NaN is seen by all ranks", where);
+}
+
+/* Adam's first step from gradients of one sign moves every element by lr, whoever owns it; lr 0 moves none, in no bit. */
+static void updates(struct model *m, const char *where)
+{
+	struct adamw h = { .beta1 = 0.5f, .beta2 = 0.5f, .rest1 = 0.5f, .rest2 = 0.5f, .bias1 = 0.5f, .bias2 = 0.5f, .grad_scale = 1 };
+	float lr[] = { 0, 0.25f };
+	double still = 0, moved = 0;
+
+	for (int step = 0; step < 2; step++) {
+		fill_gradients(m, 4);
+		model_reduce_grad(m);
+		h.lr = lr[step];
+		model_adamw(m, &h);
+		for (long i = 0; i < m->table.n; i++) {
+			long n = box_volume(m->box + i);
+			struct fill f = { xcalloc((size_t)n + 1, sizeof(float)), i };
+			float *got = xcalloc((size_t)n + 1, sizeof(float));
+
+			if (n) {
+				box_runs(m->box + i, m->box + i, m->table.p[i].shape, fill_run, &f);
+				model_get(m, i, got);
+			}
+			for (long k = 0; k < n; k++) {
+				still += !step && got[k] != f.x[k];
+				moved += step && !(fabsf(f.x[k] - got[k] - 0.25f) < 0.1f);
+			}
+			free(f.x);
+			free(got);
+		}
+	}
+	ok(over_world(still) == 0, "%s: a step of no length changes no bit", where);
+	ok(over_world(moved) == 0, "%s: a step reaches every element of every copy", where);
+}
+
+static void one_layout(const struct layout *l, bool tied, unsigned flags)
+{
+	struct model_config c;
+	struct mesh mesh;
+	struct model m;
+	struct err e = ERR_INIT;
+	char *text = layout_text(l), *where = xasprintf("%s%s%s", text, tied ? ", tied" : "", flags & MODEL_SEQUENCE ? ", sp" : "");
+	const struct ops *k = ops_find("cpu", NULL, &e);
+
+	config(&c, tied);
+	if (!k || mesh_init(&mesh, l, &world, &e) || model_init(&m, &c, k, &mesh, DTYPE_F32, 0, MODEL_TRAIN | flags, &e))
+		die_err(&e);
+	set_all(&m);
+	all_ones(&m, where);
+	not_finite(&m, where);
+	updates(&m, where);
+	model_release(&m);
+	mesh_release(&mesh);
+	free(text);
+	free(where);
+}
+
+int main(void)
+{
+	struct err e = ERR_INIT;
+	int bad;
+
+	if (comm_init(&world, &e))
+		die_err(&e);
+	if (world.rank && !freopen("/dev/null", "w", stdout))
+		die(EX_IOERR, "/dev/null");
+	for (long tp = 1; tp <= 4; tp *= 2)
+		for (long pp = 1; pp <= 5; pp++)
+			for (long cp = 1; cp <= 2; cp++) {
+				struct layout l;
+
+				if (world.size % (tp * pp * cp))
+					continue;
+				layout_init(&l, 5);
+				layout_balance(&l, pp);
+				l.tp = tp;
+				l.cp = cp;
+				l.dp = world.size / (tp * pp * cp);
+				one_layout(&l, true, 0);
+				one_layout(&l, false, tp > 1 ? MODEL_SEQUENCE : 0);
+				layout_release(&l);
+			}
+	bad = done();
+	comm_release(&world);
+	return bad;
+}
