@@ -160,7 +160,7 @@ static void sleep_forward(void *arg, long k, long turn, long slot)
 	(void)turn;
 	(void)slot;
 	pass_on(world.rank - 1, -1);
-	work(arg, 25);
+	work(arg, 40);
 	pass_on(-1, world.rank + 1);
 }
 
@@ -170,7 +170,7 @@ static void sleep_backward(void *arg, long k, long turn, long slot)
 	(void)turn;
 	(void)slot;
 	pass_on(world.rank + 1, -1);
-	work(arg, 50);
+	work(arg, 80);
 	pass_on(-1, world.rank - 1);
 }
 
