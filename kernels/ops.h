@@ -141,7 +141,7 @@ struct ops {
 
 	/* -- experts: kernels/moe.h --------------------------------------------------------------- */
 	/* From logits z[rows, E]: id[rows, k], weight[rows, k]; p[rows, E] (may be z) and lse[rows] = log sum_e exp(z) (NULL: not
-	 * wanted).  given: id holds the experts already.  A row with NaN or +inf has NaN weights. */
+	 * wanted).  given: id holds the experts already, but -1 in the first slot of a row that is to choose.  A row with NaN or +inf has NaN weights. */
 	void (*route)(int *id, float *weight, float *p, float *lse, const float *z, long rows, const struct routing *s, bool given);
 	/* dz[rows, E] of type t from dweight[rows, k]. */
 	void (*route_bwd)(void *dz, const float *dweight, const int *id, const float *weight, const float *p, const float *lse,

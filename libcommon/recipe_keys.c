@@ -763,8 +763,8 @@ const struct recipe_key recipe_keys[] = {
 	     NOTED, "kind of reward model"),
 	TEXT("policy.quant_cfg", "null", OR_NULL, NULL, "", REFUSED,
 	     "train with quantised weights; not built"),
-	KEY(BOOL, "policy.router_replay.enabled", "false", NOT_NULL, "", REFUSED,
-	     "replay the routing of the generator; mixture-of-experts models are not built"),
+	KEY(BOOL, "policy.router_replay.enabled", "false", NOT_NULL, "rollout score train-step", USED,
+	     "rollout writes down the experts that each token visits; score and train-step visit the same"),
 
 	INT("data.max_input_seq_length", "${policy.max_total_sequence_length}", OR_NULL,
 	     RANGE(1, INFINITY), "tokens", "rollout", USED,

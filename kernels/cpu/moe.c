@@ -77,7 +77,7 @@ static void route_part(void *arg, long r, int thread)
 	int *id = o->id + r * s->k;
 
 	(void)thread;
-	if (!o->given)
+	if (!o->given || id[0] < 0)
 		choose(id, z, s->experts, s->k);
 	for (long i = 0; i < s->k; i++)
 		zs[i] = z[id[i]];

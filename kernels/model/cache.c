@@ -23,6 +23,7 @@ struct cache {
 	struct kv_row *row;
 	void **page_of;                 /* page tables of all sequences in the call */
 	long npage, page_cap;
+	int *experts;                   /* borrowed: cache_note_experts() */
 };
 
 size_t cache_block_bytes(const struct model *m)
@@ -215,6 +216,11 @@ static const float *wanted_logits(struct cache *c, const struct cache_row *row, 
 	return wanted ? tp_logits(&c->tp, c->z, c->local_z, c->stage_z, wanted) : c->z;
 }
 
+void cache_note_experts(struct cache *c, int *experts)
+{
+	c->experts = experts;
+}
+
 const float *cache_extend(struct cache *c, const struct cache_row *row, long n)
 {
 	struct model *m = c->m;
@@ -224,6 +230,7 @@ const float *cache_extend(struct cache *c, const struct cache_row *row, long n)
 	take_rows(c, row, n);
 	tp_rows(&c->tp, n);
 	tp_embed(&c->tp, c->x[0], model_weight(m, PARAM_EMBED, -1), c->id);
+	moe_give(m, NULL, c->experts);
 	for (long i = 0; i < cfg->layers; i++) {
 		const struct layer *l = m->layer + i;
 

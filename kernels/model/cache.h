@@ -42,5 +42,7 @@ void cache_drop(struct cache *c, struct cached *s);
  * the order of the rows, in memory of the cache, valid until the next call.
  */
 const float *cache_extend(struct cache *c, const struct cache_row *row, long n);
+/* The experts that every row of the next calls visits go to experts[n, model_expert_layers(), k]; NULL: nowhere. */
+void cache_note_experts(struct cache *c, int *experts);
 
 #endif

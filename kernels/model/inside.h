@@ -9,7 +9,7 @@ struct layer {                  /* a layer's weights; NULL where the family has 
 	struct weight *norm1, *q, *k, *v, *o, *qb, *kb, *vb, *ob, *qn, *kn, *norm2;
 	struct weight *gate, *up, *down;        /* of the one MLP, or of all experts */
 	struct weight *router;                  /* NULL: no experts */
-	int index;                              /* its number */
+	int index, moe_index;                   /* its number; among the layers with experts */
 	struct weight *sgate, *sup, *sdown, *srouter; /* of the shared expert */
 };
 

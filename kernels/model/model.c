@@ -123,6 +123,8 @@ static void layer_weights(struct layer *l, const struct model *m, int i)
 	l->index = i;
 	if (!l->router)
 		return;
+	for (int j = 0; j < i; j++)
+		l->moe_index += model_config_is_moe(&m->table.config, j);
 	l->gate = model_weight(m, PARAM_EXPERT_GATE, i);
 	l->up = model_weight(m, PARAM_EXPERT_UP, i);
 	l->down = model_weight(m, PARAM_EXPERT_DOWN, i);

@@ -109,11 +109,17 @@ void model_get(const struct model *m, long i, void *out);
 
 /* -- packed sequences ------------------------------------------------------------------------------- */
 
+long model_expert_layers(const struct model *m); /* layers with experts, in order; 0 where there are none */
+long model_experts_per_row(const struct model *m); /* ids that a row has: layers with experts times k */
+
 struct batch {
 	long rows;
 	const int *ids;         /* [rows] */
 	long nseq;
 	const long *cu;         /* [nseq + 1], cu[0] = 0, cu[nseq] = rows */
+	/* [rows, model_expert_layers(), k]: the experts that each row visits, distinct; -1 in a row's first slot of a layer: those that
+	 * its router chooses, as for all rows where this is NULL */
+	const int *experts;
 };
 
 struct pass;

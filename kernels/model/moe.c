@@ -3,6 +3,7 @@
 #include "libcommon/xalloc.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void moe_init(struct model *m)
 {
@@ -87,6 +88,55 @@ size_t moe_carve(struct mlp_acts *a, const struct model *m, long rows, char *mem
 	return at;
 }
 
+void moe_give(const struct model *m, const int *given, int *taken)
+{
+	if (!m->moe)
+		return;
+	m->moe->given = given;
+	m->moe->taken = taken;
+}
+
+long model_expert_layers(const struct model *m)
+{
+	return model_config_moe_layers(&m->table.config);
+}
+
+long model_experts_per_row(const struct model *m)
+{
+	return model_expert_layers(m) * m->table.config.moe.experts_per_token;
+}
+
+/* This layer's slots of what lies by row and layer, to `ids` or back. */
+static void of_layer(const struct model *m, const struct layer *l, int *all, int *ids, long rows, bool back)
+{
+	size_t k = (size_t)m->moe->routing.k;
+	long per = model_experts_per_row(m);
+
+	for (long r = 0; r < rows; r++) {
+		int *there = all + r * per + l->moe_index * (long)k, *here = ids + r * (long)k;
+
+		memcpy(back ? there : here, back ? here : there, k * sizeof(int));
+	}
+}
+
+static void route(const struct model *m, const struct layer *l, struct mlp_acts *a, long rows)
+{
+	struct moe *o = m->moe;
+	size_t bytes = (size_t)(rows * o->routing.k) * sizeof(int);
+	int *ids = o->given || o->taken ? xmalloc(bytes) : NULL;
+
+	if (o->given) {
+		of_layer(m, l, (int *)o->given, ids, rows, false);
+		m->k->put(a->id, ids, bytes);
+	}
+	m->k->route(a->id, a->weight, a->p, a->lse, a->p, rows, &o->routing, o->given);
+	if (o->taken) {
+		m->k->get(ids, a->id, bytes);
+		of_layer(m, l, o->taken, ids, rows, true);
+	}
+	free(ids);
+}
+
 static void shared_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, const void *x, long rows)
 {
 	const struct ops *k = m->k;
@@ -108,7 +158,7 @@ void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *
 
 	reserve(m, rows);
 	k->linear_fwd(a->p, DTYPE_F32, x, &l->router->matrix, NULL, rows);
-	k->route(a->id, a->weight, a->p, a->lse, a->p, rows, s, false);
+	route(m, l, a, rows);
 	k->sort_slots(o->offset, o->from, o->place, a->id, rows, s);
 	k->embed_fwd(o->xs, x, o->from, slots, hidden, m->t);
 	k->grouped_fwd(a->gate, m->t, o->xs, l->gate->expert, o->offset, s->experts);

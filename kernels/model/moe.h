@@ -20,6 +20,8 @@ struct moe {
 	float *shared;                  /* [rows, H] of the shared expert */
 	float *dweight;                 /* [slots] */
 	void *dz;                       /* [rows, experts] of type t */
+	const int *given;               /* [rows, layers with experts, k] host: struct batch; NULL: none */
+	int *taken;                     /* of the same shape, where the rows' experts are written down; NULL: nowhere */
 	double aux, z;                  /* of router_begin() */
 	long total;
 	double *count;                  /* [layers, experts + 2]: visits, then the losses of the layer */
@@ -31,6 +33,8 @@ void moe_init(struct model *m);
 void moe_release(struct model *m);
 size_t moe_bytes(const struct model *m, long rows);     /* of memory that `rows` rows need beside their struct mlp_acts */
 
+/* For the rows of the layers that follow; either may be NULL. */
+void moe_give(const struct model *m, const int *given, int *taken);
 size_t moe_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory);
 void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows);
 void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,

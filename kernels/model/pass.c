@@ -159,7 +159,8 @@ static void work_free(struct pass_work *w, const struct model *m)
 
 void pass_free(struct pass *p)
 {
-	void *owned[] = { p->acts, p->x, p->ids, p->target, p->picked, p->lp, p->lse, p->entropy, p->dlp, p->stage };
+	void *owned[] = { p->acts, p->x, p->ids, p->target, p->picked, p->lp, p->lse, p->entropy, p->dlp, p->stage,
+			  p->experts };
 
 	pass_wait_sent(p);
 	p->m->k->release(p->memory);
@@ -168,6 +169,16 @@ void pass_free(struct pass *p)
 	for (size_t i = 0; i < sizeof(owned) / sizeof(*owned); i++)
 		free(owned[i]);
 	free(p);
+}
+
+static void take_experts(struct pass *p, const struct batch *b)
+{
+	size_t row = (size_t)model_experts_per_row(p->m) * sizeof(int);
+
+	free(p->experts);
+	p->experts = b->experts && row ? xmalloc((size_t)p->cp.own * row + 1) : NULL;
+	if (p->experts)
+		cp_pick(&p->cp, p->experts, b->experts, row);
 }
 
 static void take_batch(struct pass *p, const struct batch *b)
@@ -179,6 +190,7 @@ static void take_batch(struct pass *p, const struct batch *b)
 			bug("a sequence of %ld tokens, the model has %ld positions", b->cu[s + 1] - b->cu[s], p->m->positions);
 	cp_plan(&p->cp, b);
 	cp_pick(&p->cp, p->ids, b->ids, sizeof(int));
+	take_experts(p, b);
 	tp_rows(&p->work->tp, p->cp.own);
 }
 
@@ -199,6 +211,7 @@ void pass_layer(struct pass *p, long i, void *out)
 	size_t kv = (size_t)(m->here.kv_heads * m->table.config.head_dim) * dtype_size(m->t);
 	const void *k, *v;
 
+	moe_give(m, p->experts ? p->experts + w->tp.first * model_experts_per_row(m) : NULL, NULL);
 	layer_before(m, l, a, &w->tp, p->cp.position, p->keep);
 	k = cp_gather(&p->cp, w->kall, a->k, w->stage, kv);
 	v = cp_gather(&p->cp, w->vall, a->v, w->stage, kv);

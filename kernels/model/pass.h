@@ -52,6 +52,7 @@ struct pass {
 	void *hidden;                   /* [S, H] after the final norm */
 	float *rstd;                    /* of the final norm */
 	int *ids, *target, *picked;     /* [R] host; picked: rows with a target */
+	int *experts;                   /* [R, ...] those of the batch; NULL: it has none */
 	float *lp, *lse, *entropy, *dlp;        /* [R]; lse by picked row */
 	float *stage;                   /* [B] */
 	long npicked;

@@ -256,7 +256,7 @@ int main(int argc, char **argv)
 	int *ids = xmalloc((size_t)rows * sizeof(*ids)), *target = xmalloc((size_t)rows * sizeof(*target));
 	float *lp = xmalloc((size_t)rows * sizeof(*lp)), *dlp = xmalloc((size_t)rows * sizeof(*dlp));
 	long *cu = xmalloc((size_t)(nseq + 1) * sizeof(*cu));
-	struct batch b = { rows, ids, nseq, cu };
+	struct batch b = { .rows = rows, .ids = ids, .nseq = nseq, .cu = cu };
 	double on_cpu = 0, wall = 0;
 	struct pass *p;
 

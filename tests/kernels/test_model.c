@@ -16,7 +16,7 @@ static const char *const NAMES[] = { "llama", "llama_tied", "llama_bias_llama3",
 static const int IDS[12] = { 3, 17, 8, 28, 0, 11, 5, 9, 2, 22, 14, 1 };
 static const int TARGET[12] = { 17, 8, 28, 0, 11, 5, -1, 2, 22, 14, 1, -1 };
 static const long CU[3] = { 0, 7, 12 };
-static const struct batch BATCH = { 12, IDS, 2, CU };
+static const struct batch BATCH = { .rows = 12, .ids = IDS, .nseq = 2, .cu = CU };
 
 static uint64_t mix(uint64_t x)
 {
@@ -290,7 +290,7 @@ static void alone(struct model *m, float *lp)
 {
 	for (int s = 0; s < 2; s++) {
 		long cu[2] = { 0, CU[s + 1] - CU[s] };
-		struct batch b = { cu[1], IDS + CU[s], 1, cu };
+		struct batch b = { .rows = cu[1], .ids = IDS + CU[s], .nseq = 1, .cu = cu };
 		struct pass *p = pass_new(m, cu[1], false, false);
 
 		pass_forward(p, &b);
@@ -299,13 +299,15 @@ static void alone(struct model *m, float *lp)
 	}
 }
 
-/* Both sequences grow together, `step` rows at a time. */
-static void cached(struct model *m, float *lp, long step)
+/* Both sequences grow together, `step` rows at a time.  experts[12, per]: where those of each row are kept; NULL: nowhere. */
+static void cached(struct model *m, float *lp, long step, int *experts)
 {
 	struct cache *c = cache_new(m, 4, 12, 12);
 	struct cached seq[2] = { 0 };
-	long V = m->table.config.vocab;
+	long V = m->table.config.vocab, per = model_experts_per_row(m);
+	int *now = xmalloc((size_t)(12 * per + 1) * sizeof(int));
 
+	cache_note_experts(c, experts ? now : NULL);
 	for (long at = 0; at < 7; at += step) {
 		struct cache_row row[12];
 		long n = 0, from[12];
@@ -321,6 +323,8 @@ static void cached(struct model *m, float *lp, long step)
 		for (long i = 0; i < n; i++) {
 			float lse;
 
+			if (experts)
+				memcpy(experts + from[i] * per, now + i * per, (size_t)per * sizeof(int));
 			lp[from[i]] = NAN;
 			if (TARGET[from[i]] >= 0)
 				m->k->logprob(lp + from[i], &lse, NULL, z + i * V, TARGET + from[i], 1, V, 0.7f);
@@ -330,6 +334,7 @@ static void cached(struct model *m, float *lp, long step)
 	cache_drop(c, seq + 1);
 	ok(cache_free_blocks(c) == 4, "all blocks come back");
 	cache_free(c);
+	free(now);
 }
 
 static bool same_bits(const float *a, const float *b)
@@ -354,9 +359,74 @@ static void invariance(const char *name, enum dtype t)
 	alone(&m, b);
 	ok(same_bits(a, b), "%s %s: packed, alone: the same bits", name, dtype_name(t));
 	for (long step = 1; step <= 7; step += 3) {
-		cached(&m, b, step);
+		cached(&m, b, step, NULL);
 		ok(same_bits(a, b), "%s %s: cached, %ld at a time: the same bits", name, dtype_name(t), step);
 	}
+	model_release(&m);
+}
+
+/* The log-probabilities of the batch through experts that are given, and, if wanted, the gradients. */
+static void replayed(struct model *m, float *lp, const int *experts, bool backward, bool recompute)
+{
+	struct pass *p = pass_new(m, 12, backward, recompute);
+	struct batch b = BATCH;
+	float dlp[12];
+
+	b.experts = experts;
+	loss_gradient(dlp);
+	pass_forward(p, &b);
+	pass_logprobs(p, lp, NULL, TARGET, 0.7f);
+	if (backward) {
+		model_zero_grad(m);
+		pass_backward(p, dlp);
+	}
+	pass_free(p);
+}
+
+static float *all_gradients(struct model *m)
+{
+	size_t n[2] = { (size_t)m->flat[0].a.total, (size_t)m->flat[1].a.total };
+	float *g = xmalloc((n[0] + n[1]) * sizeof(float));
+
+	memcpy(g, m->flat[0].grad, n[0] * sizeof(float));
+	memcpy(g + n[0], m->flat[1].grad, n[1] * sizeof(float));
+	return g;
+}
+
+/* What the cache wrote down, given to a pass, changes no bit; the same of other rows does. */
+static void replay(const char *name, enum dtype t)
+{
+	struct model m;
+	float a[12], b[12], *natural, *given;
+	int *experts, *moved;
+	long per, total;
+
+	load(&m, name, t, MODEL_TRAIN);
+	per = model_experts_per_row(&m);
+	total = m.flat[0].a.total + m.flat[1].a.total;
+	experts = xmalloc((size_t)(12 * per) * sizeof(int));
+	moved = xmalloc((size_t)(12 * per) * sizeof(int));
+	cached(&m, a, 3, experts);
+	replayed(&m, b, experts, false, false);
+	ok(same_bits(a, b), "%s %s: experts of the cache in a pass: the same bits", name, dtype_name(t));
+	replayed(&m, b, NULL, true, false);
+	natural = all_gradients(&m);
+	replayed(&m, b, experts, true, true);
+	given = all_gradients(&m);
+	ok(same_bits(a, b) && !memcmp(natural, given, (size_t)total * sizeof(float)),
+	   "%s %s: and of the gradients, recomputed", name, dtype_name(t));
+	for (long r = 0; r < 12; r++)
+		memcpy(moved + r * per, experts + (r + 1) % 12 * per, (size_t)per * sizeof(int));
+	replayed(&m, b, moved, false, false);
+	ok(!same_bits(a, b), "%s %s: those of the next row instead show", name, dtype_name(t));
+	for (long i = 0; i < 12 * per; i++)
+		moved[i] = -1;
+	replayed(&m, b, moved, false, false);
+	ok(same_bits(a, b), "%s %s: rows without experts of their own choose", name, dtype_name(t));
+	free(natural);
+	free(given);
+	free(experts);
+	free(moved);
 	model_release(&m);
 }
 
@@ -417,6 +487,9 @@ int main(void)
 		invariance("qwen2_moe", t ? DTYPE_BF16 : DTYPE_F32);
 		invariance("qwen3_moe", t ? DTYPE_BF16 : DTYPE_F32);
 	}
+	replay("mixtral", DTYPE_F32);
+	replay("qwen2_moe", DTYPE_BF16);
+	replay("qwen3_moe", DTYPE_F32);
 	control();
 	bf16_training("qwen3");
 	bf16_training("qwen2_moe");

@@ -166,6 +166,10 @@ static void odd_logits(void)
 	ok(id[4] == 1 && id[5] == 3 && fabsf(w[4] + w[5] - 1) < 1e-6f, "-inf is an expert that no one visits");
 	K->route(given, w, p, NULL, far, 1, &s, true);
 	ok(given[0] == 2 && given[1] == 3, "experts that are given stay");
+	id[0] = -1;
+	K->route(id, w, p, NULL, far, 1, &s, true);
+	ok(id[0] == 1 && id[1] == 0, "but for a row that has none");
+	K->route(given, w, p, NULL, far, 1, &s, true);
 	is_num((double)w[0], 1 / (1 + exp(-1)), 1e-6, "and share the weight among them, however unlikely they are");
 }
 
@@ -303,7 +307,7 @@ static void forward_release(struct forward *f)
 }
 
 /* The layer as kernels/model/moe.c runs it; y and the gradients of sum(c y). */
-static void run(float *y, struct grads *d, int *id, const struct forward *f, bool norm)
+static void run(float *y, struct grads *d, int *id, const struct forward *f, bool norm, bool given)
 {
 	struct routing s = { E, SLOTS, norm };
 	float w[ROWS * SLOTS], p[ROWS * E], xs[ROWS * SLOTS * H], ds[ROWS * SLOTS * H], o[ROWS * SLOTS * H], dw[ROWS * SLOTS];
@@ -313,7 +317,7 @@ static void run(float *y, struct grads *d, int *id, const struct forward *f, boo
 	long offset[E + 1];
 
 	K->linear_fwd(p, DTYPE_F32, f->x, &f->router, NULL, ROWS);
-	K->route(id, w, p, NULL, p, ROWS, &s, false);
+	K->route(id, w, p, NULL, p, ROWS, &s, given);
 	K->sort_slots(offset, from, place, id, ROWS, &s);
 	K->embed_fwd(xs, f->x, from, ROWS * SLOTS, H, DTYPE_F32);
 	K->grouped_fwd(gate, DTYPE_F32, xs, f->gate, offset, E);
@@ -354,19 +358,24 @@ static void start_values(struct layer_values *v, bool norm)
 	v->router[3 * H] = -50;
 }
 
-static void differences(bool norm)
+/* given: the experts are others than the routers' own choice. */
+static void differences(bool norm, bool given)
 {
 	static struct layer_values v;
 	static struct grads d;
 	static struct forward f;
-	const char *how = norm ? "weights of sum 1" : "weights as they are";
+	const char *how = given ? "experts that were given" : norm ? "weights of sum 1" : "weights as they are";
 	float y[ROWS * H], none[E * I * H] = { 0 };
 	int id[ROWS * SLOTS];
 	double sum = 0;
 
 	start_values(&v, norm);
 	forward_init(&f, &v);
-	run(y, &d, id, &f, norm);
+	for (long i = 0; i < ROWS * SLOTS; i++) {
+		id[i] = (int)((i / SLOTS + i % SLOTS * 2) % (E - 1));
+		id[i] += id[i] >= 3; /* which has no rows here either */
+	}
+	run(y, &d, id, &f, norm, given);
 	for (long i = 0; i < ROWS * H; i++)
 		sum += v.c[i] * (double)y[i];
 	is_num(sum / layer_loss(&v, id), 1, 2e-5, "%s: value of a layer", how);
@@ -391,9 +400,9 @@ static void threads(void)
 	start_values(&v, true);
 	forward_init(&f, &v);
 	pool_start(1);
-	run(ya, &a, id, &f, true);
+	run(ya, &a, id, &f, true, false);
 	pool_start(2);
-	run(yb, &b, id, &f, true);
+	run(yb, &b, id, &f, true, false);
 	ok(!memcmp(ya, yb, sizeof(ya)) && !memcmp(&a, &b, sizeof(a)), "one thread, two threads: the same bits");
 	pool_start(1);
 	forward_release(&f);
@@ -433,8 +442,9 @@ int main(void)
 	ties();
 	odd_logits();
 	sorting();
-	differences(true);
-	differences(false);
+	differences(true, false);
+	differences(false, false);
+	differences(true, true);
 	threads();
 	shared();
 	return done();

@@ -230,7 +230,7 @@ struct run { float lp[BATCHES][ROWS]; long last; };
 static void give_batch(void *arg, long k, struct batch *b, const int **t)
 {
 	(void)arg;
-	*b = (struct batch){ cu[k][3], ids[k], cu[k][3] ? 3 : 0, cu[k] };
+	*b = (struct batch){ .rows = cu[k][3], .ids = ids[k], .nseq = cu[k][3] ? 3 : 0, .cu = cu[k] };
 	*t = target[k];
 }
 

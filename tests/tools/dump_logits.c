@@ -30,7 +30,7 @@ static long read_ids(int **ids, char *line, long vocab)
 static void dump(struct model *m, const int *ids, long n)
 {
 	long cu[2] = { 0, n }, vocab = m->table.config.vocab;
-	struct batch b = { n, ids, 1, cu };
+	struct batch b = { .rows = n, .ids = ids, .nseq = 1, .cu = cu };
 	struct pass *p = pass_new(m, n, false, false);
 	float *z = xmalloc((size_t)(n * vocab) * sizeof(float));
 

@@ -142,4 +142,36 @@ run 1 "compared" cairn inspect --diff frozen thawed
 has out 'mlp.gate.weight' "routers move again"
 run 0 "and frozen again" step thawed again policy.megatron_cfg.freeze_moe_router=true
 run 0 "exported" cairn export again -o again.hf
+
+# Experts of the rollout, visited again.
+set -- -c recipe.yaml policy.precision=float32 policy.router_replay.enabled=true
+run 0 "rollout writes experts down" cairn rollout qwen2_moe.start "$@" -o routes
+drawn() { sed 's/.*\("token_ids": [^]]*\].*"logprobs": [^]]*\]\).*/\1/' "$@"; }
+cairn inspect routes --jsonl >routes.jsonl
+drawn routes.jsonl >routes.drawn
+cairn inspect qwen2_moe.float32 --jsonl | drawn | cmp - routes.drawn; ok $? "and draws the same"
+[ "$(grep -c '"token_ids": \[[0-9]' routes.drawn)" -eq 16 ]; ok $? "16 samples"
+run 0 "again through them" "$BUILD/tests/tools/recompute" qwen2_moe.start routes float32 replay
+is "$(field different)" 0 "0 bits different"
+# The first token's experts go behind the last one's.
+sed 's/"expert_ids": \[\(\[\[[^]]*\], \[[^]]*\]\]\), \(.*\), \[\[-1, -1, -1\], \[-1, -1, -1\]\]\]/"expert_ids": [\2, \1, [[-1, -1, -1], [-1, -1, -1]]]/' routes.jsonl >moved.jsonl
+cmp -s routes.jsonl moved.jsonl; is $? 1 "the same, moved by a token"
+run 0 "again through these" "$BUILD/tests/tools/recompute" qwen2_moe.start moved.jsonl float32 replay
+[ "$(field different)" -gt 100 ]; ok $? "differ in $(field different) of $(field tokens)"
+run 0 "scored" cairn score routes -o routes.scored --policy qwen2_moe.start "$@"
+run 0 "a step" cairn train-step qwen2_moe.start routes.scored -o routes.next "$@"
+is "$(field train/logprob_bits_different)" 0 "0 log-probabilities differ"
+is "$(field weights_digest routes.next/manifest.json)" "$(field weights_digest qwen2_moe.float32.next/manifest.json)" \
+	"the first update of a step is that without replay"
+run 65 "samples without experts" cairn train-step qwen2_moe.start qwen2_moe.float32.scored -o x "$@"
+has err 'no expert_ids' "are refused"
+cairn inspect routes.scored --jsonl | sed 's/"expert_ids": \[\[\[[0-9]*/"expert_ids": [[[9/' >bad.jsonl
+run 65 "an expert that is none" cairn train-step qwen2_moe.start bad.jsonl -o x "$@"
+has err 'token 0, layer 0: no expert of this model' "is named"
+cairn inspect routes.scored --jsonl | sed 's/"expert_ids": \[\[\[\([0-9]*\), [0-9]*/"expert_ids": [[[\1, \1/' >bad.jsonl
+run 65 "an expert twice" cairn train-step qwen2_moe.start bad.jsonl -o x "$@"
+has err 'the same expert twice' "is named"
+run 65 "experts of another model" cairn train-step mixtral.start routes.scored -o x "$@"
+cairn import-weights "$data/hf-tiny-llama" -o dense >/dev/null
+run 78 "a model without experts" cairn rollout dense "$@" -o x
 tap_done

@@ -34,7 +34,7 @@ static float *logits(const char *ckpt, const char *name, long *vocab)
 	*vocab = m.table.config.vocab;
 	z = xcalloc((size_t)*vocab, sizeof(*z));
 	p = pass_new(&m, n, false, false);
-	pass_forward(p, &(struct batch){ n, id, 1, cu });
+	pass_forward(p, &(struct batch){ .rows = n, .ids = id, .nseq = 1, .cu = cu });
 	pass_logits(p, z, n - 1, 1);
 	pass_free(p);
 	model_release(&m);
@@ -615,7 +615,7 @@ static void check_answer(struct checkpoint *c, struct model *m, const struct tok
 	ok(same, "the ids");
 	cu[1] = ids.n;
 	p = pass_new(m, ids.n, false, false);
-	pass_forward(p, &(struct batch){ ids.n, ids.id, 1, cu });
+	pass_forward(p, &(struct batch){ .rows = ids.n, .ids = ids.id, .nseq = 1, .cu = cu });
 	pass_logits(p, z, ids.n - 1, 1);
 	for (long i = 0; i < vocab; i++)
 		top = z[i] > z[top] ? i : top;

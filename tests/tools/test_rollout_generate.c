@@ -112,7 +112,7 @@ static void check_pass(struct model *m, const struct gen_result *r, const char *
 		cu[i + 1] = cu[i] + length + r[i].n;
 	}
 	pass = pass_new(m, cu[ALL], false, false);
-	pass_forward(pass, &(struct batch){ cu[ALL], ids, ALL, cu });
+	pass_forward(pass, &(struct batch){ .rows = cu[ALL], .ids = ids, .nseq = ALL, .cu = cu });
 	pass_logprobs(pass, lp, NULL, target, 0.9f);
 	for (long i = 0; i < ALL; i++)
 		for (long k = 0; k < r[i].n; k++, n++)

@@ -101,6 +101,8 @@ void admit_groups(struct batch_state *b)
 		if (!cache_reserve(b->cache, &g.prefix, length))
 			bug("%ld free blocks, none for %ld positions", cache_free_blocks(b->cache), length);
 		promise(b, &g, group_needs(b, &g));
+		if (b->experts)
+			g.experts = xmalloc((size_t)(length * b->experts) * sizeof(int));
 		b->group[b->groups++] = g;
 		b->next++;
 	}
@@ -131,6 +133,10 @@ struct live *start_sample(struct batch_state *b, struct group *g)
 		promise(b, g, 0);
 	*l = (struct live){ .prompt = g->prompt, .sample = g->started,
 			    .r = b->out + g->prompt * b->h->samples + g->started };
+	if (!g->started) {
+		l->r->prompt_experts = g->experts;
+		g->experts = NULL;
+	}
 	take_blocks(b, l, g);
 	b->lives++;
 	g->started++;
@@ -146,6 +152,7 @@ void group_end(struct batch_state *b, struct group *g)
 	promise(b, g, 0);
 	cache_drop(b->cache, &g->prefix);
 	free(g->logits);
+	free(g->experts);
 	memmove(g, g + 1, (size_t)(b->groups - i - 1) * sizeof(*g));
 	b->groups--;
 }

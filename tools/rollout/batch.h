@@ -10,6 +10,7 @@ struct group {                  /* a prompt with samples still to be started */
 	struct cached prefix;
 	long run;               /* rows of the prompt in the cache */
 	float *logits;          /* of its last row, once run == length */
+	int *experts;           /* [length, per row], where they are wanted; then the first sample's */
 	long promised;          /* blocks set aside for its next sample */
 };
 
@@ -31,6 +32,7 @@ struct batch_state {
 	long next;                              /* prompt to admit */
 	long promised;                          /* sum over the groups */
 	long finished, tokens;
+	long experts;                           /* ids a row to write down; 0: none */
 };
 
 long response_budget(const struct gen_how *h, long length);     /* most tokens after a prompt */

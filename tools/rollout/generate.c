@@ -10,6 +10,7 @@
 struct step {                   /* rows of one step, and what is drawn from their logits */
 	struct cache_row *row;
 	long rows, cap, chunk;
+	int *experts, **to;             /* of each row, and where they are kept; NULL: they are not wanted */
 	struct sample_row *how;
 	int *id;
 	float *lp;
@@ -24,25 +25,30 @@ static struct sample_row draw_of(const struct batch_state *b, long prompt, long 
 				    .temperature = h->temperature, .top_p = h->top_p, .min_p = h->min_p, .top_k = h->top_k };
 }
 
-static void append(struct gen_result *r, int id, float lp)
+static void append(struct gen_result *r, int id, float lp, long experts)
 {
 	if (r->n == r->cap) {
 		r->cap = r->cap ? r->cap * 2 : 32;
 		r->ids = xrealloc_array(r->ids, (size_t)r->cap, sizeof(*r->ids));
 		r->logprobs = xrealloc_array(r->logprobs, (size_t)r->cap, sizeof(*r->logprobs));
+		if (experts)
+			r->experts = xrealloc_array(r->experts, (size_t)r->cap, (size_t)experts * sizeof(int));
 	}
+	for (long i = 0; i < experts; i++)
+		r->experts[r->n * experts + i] = -1;
 	r->ids[r->n] = id;
 	r->logprobs[r->n++] = lp;
 }
 
 /* A token for r; how it ended, or FINISH_NONE.  An end token wins over every limit that it meets. */
-static enum finish accept(struct gen_result *r, const struct gen_how *h, long prompt_length, int id, float lp)
+static enum finish accept(struct gen_result *r, const struct batch_state *b, long prompt_length, int id, float lp)
 {
+	const struct gen_how *h = b->h;
 	size_t cut;
 
 	if (id < 0 || isnan(lp))
 		return FINISH_NONFINITE;
-	append(r, id, lp);
+	append(r, id, lp, b->experts);
 	if (stop_is_id(&h->stop, id))
 		return FINISH_STOP;
 	if (stop_text_add(&r->text, &cut, &h->stop, id)) {
@@ -57,7 +63,7 @@ static enum finish accept(struct gen_result *r, const struct gen_how *h, long pr
 /* Hand a drawn token to a living sequence; false when that was its last. */
 static bool go_on(struct batch_state *b, struct live *l, int id, float lp)
 {
-	l->r->finish = accept(l->r, b->h, b->p[l->prompt].length, id, lp);
+	l->r->finish = accept(l->r, b, b->p[l->prompt].length, id, lp);
 	b->tokens += id >= 0;
 	if (l->r->finish == FINISH_NONE)
 		return true;
@@ -74,6 +80,8 @@ static void gather(struct step *s, struct batch_state *b)
 	for (long i = 0; i < b->lives; i++) {
 		struct live *l = b->live + i;
 
+		if (s->to)
+			s->to[s->rows] = l->r->experts + (l->r->n - 1) * b->experts;
 		s->row[s->rows++] = (struct cache_row){ &l->seq, l->r->ids[l->r->n - 1],
 							b->p[l->prompt].length + l->r->n - 1, true };
 	}
@@ -81,8 +89,11 @@ static void gather(struct step *s, struct batch_state *b)
 		struct group *g = b->group + i;
 		const struct gen_prompt *p = b->p + g->prompt;
 
-		for (; left && g->run < p->length; left--, g->run++)
+		for (; left && g->run < p->length; left--, g->run++) {
+			if (s->to)
+				s->to[s->rows] = g->experts + g->run * b->experts;
 			s->row[s->rows++] = (struct cache_row){ &g->prefix, p->ids[g->run], g->run, g->run + 1 == p->length };
+		}
 	}
 }
 
@@ -166,13 +177,22 @@ static void run_step(struct step *s, struct batch_state *b)
 	if (!s->rows && is_busy(b))
 		bug("%ld prompts wait and nothing can run", b->n - b->next + b->groups);
 	z = cache_extend(b->cache, s->row, s->rows);
+	for (long i = 0; s->to && i < s->rows; i++)
+		memcpy(s->to[i], s->experts + i * b->experts, (size_t)b->experts * sizeof(int));
 	keep_logits(b, z + living * b->m->table.config.vocab);
 	draw_living(s, b, z, living);
 	start_samples(b);
 }
 
-static void step_init(struct step *s, const struct gen_size *size)
+static void step_init(struct step *s, struct batch_state *b, const struct gen_size *size)
 {
+	size_t rows = (size_t)(size->slots + size->chunk);
+
+	if (b->experts) {
+		s->experts = xmalloc(rows * (size_t)b->experts * sizeof(*s->experts));
+		s->to = xmalloc(rows * sizeof(*s->to));
+		cache_note_experts(b->cache, s->experts);
+	}
 	s->chunk = size->chunk;
 	s->row = xmalloc((size_t)(size->slots + size->chunk) * sizeof(*s->row));
 	s->how = xmalloc((size_t)size->slots * sizeof(*s->how));
@@ -182,6 +202,8 @@ static void step_init(struct step *s, const struct gen_size *size)
 
 static void step_release(struct step *s)
 {
+	free(s->experts);
+	free(s->to);
 	free(s->row);
 	free(s->how);
 	free(s->id);
@@ -191,7 +213,8 @@ static void step_release(struct step *s)
 void generate(struct gen_result *out, struct model *m, const struct gen_prompt *p, long n, const struct gen_how *h,
 	      const struct gen_size *size, gen_tick *tick, void *arg)
 {
-	struct batch_state b = { .m = m, .p = p, .n = n, .h = h, .out = out, .slots = size->slots };
+	struct batch_state b = { .m = m, .p = p, .n = n, .h = h, .out = out, .slots = size->slots,
+				 .experts = h->experts ? model_experts_per_row(m) : 0 };
 	struct step s = { 0 };
 
 	for (long i = 0; i < n * h->samples; i++)
@@ -203,7 +226,7 @@ void generate(struct gen_result *out, struct model *m, const struct gen_prompt *
 	b.cache = cache_new(m, size->blocks, size->slots + size->chunk, size->slots);
 	b.group = xcalloc((size_t)size->slots, sizeof(*b.group));
 	b.live = xcalloc((size_t)size->slots, sizeof(*b.live));
-	step_init(&s, size);
+	step_init(&s, &b, size);
 	while (goes_on(&b)) {
 		run_step(&s, &b);
 		if (tick)
@@ -222,6 +245,8 @@ void gen_results_release(struct gen_result *r, long n)
 	for (long i = 0; i < n; i++) {
 		free(r[i].ids);
 		free(r[i].logprobs);
+		free(r[i].experts);
+		free(r[i].prompt_experts);
 		stop_text_release(&r[i].text);
 	}
 }

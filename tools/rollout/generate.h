@@ -29,6 +29,7 @@ struct gen_how {
 	float temperature, top_p, min_p;
 	long top_k;
 	const uint8_t *allowed;         /* [vocab] of the model; NULL: all */
+	bool experts;                   /* write down which each row visits */
 	struct stops stop;
 };
 
@@ -36,6 +37,8 @@ struct gen_size { long slots, chunk, blocks; };
 
 struct gen_result {                     /* zero at the start; gen_results_release() frees what it holds */
 	int *ids; float *logprobs; long n, cap;
+	int *experts;                   /* [n, model_experts_per_row()] of the tokens; the last is never run: -1 */
+	int *prompt_experts;            /* those of the prompt; with its first sample only */
 	enum finish finish;
 	long cut;                       /* bytes of text before a stop string, or -1 */
 	struct stop_text text;

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct totals { long samples, prompt, response, longest, stopped, truncated, nonfinite; };
 
@@ -75,6 +76,23 @@ static void text_of(struct str *out, const struct rollout *o, const struct gen_r
 	response_text(out, o->t, r->ids, r->n - (r->finish == FINISH_STOP), r->cut);
 }
 
+/* Prompt, then response.  A prompt is run once, so its experts lie with its first sample. */
+static int32_t *experts_of(struct samples *s, const struct rollout *o, long i, long length)
+{
+	const struct gen_result *r = o->result + i;
+	long per = (long)s->expert_layers * s->expert_slots;
+	const int *prompt = o->result[i - i % o->how.samples].prompt_experts;
+	int32_t *ids;
+
+	if (!o->how.experts)
+		return NULL;
+	ids = arena_alloc(&s->arena, (size_t)((length + r->n) * per) * sizeof(*ids) + 1);
+	memcpy(ids, prompt, (size_t)(length * per) * sizeof(*ids));
+	if (r->n)
+		memcpy(ids + length * per, r->experts, (size_t)(r->n * per) * sizeof(*ids));
+	return ids;
+}
+
 static void fill(struct samples *s, const struct rollout *o, long i, uint64_t fingerprint)
 {
 	const struct gen_result *r = o->result + i;
@@ -107,6 +125,7 @@ static void fill(struct samples *s, const struct rollout *o, long i, uint64_t fi
 	a->loss_mask = arena_alloc(&s->arena, (size_t)r->n + 1);
 	for (long k = 0; k < r->n; k++)
 		a->loss_mask[k] = 1;
+	a->expert_ids = experts_of(s, o, i, length);
 	a->finish_reason = r->finish;
 	a->truncated = r->finish == FINISH_LENGTH || r->finish == FINISH_CONTEXT;
 	a->turn = arena_alloc(&s->arena, sizeof(*a->turn));
@@ -154,6 +173,10 @@ void output_samples(struct rollout *o, const struct history *h, const char *fing
 	struct samples all = { .n = 0 }, own = { .n = 0 };
 	uint64_t number = strtoull(fingerprint, NULL, 16);
 
+	if (o->how.experts) {
+		all.expert_layers = own.expert_layers = (int)model_expert_layers(&o->m);
+		all.expert_slots = own.expert_slots = (int)o->cfg.moe.experts_per_token;
+	}
 	for (long i = 0; i < o->prompts.n * o->how.samples; i++) {
 		if (o->jsonl && start_is_first())
 			fill(&all, o, i, number);

@@ -1,6 +1,7 @@
 #include "tools/rollout/rollout.h"
 
 #include "libcommon/xalloc.h"
+#include "tools/shared/replay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,4 +132,5 @@ void settings_read(struct rollout *o)
 	read_lengths(o);
 	read_stops(o);
 	read_allowed(o);
+	o->how.experts = o->split == SPLIT_TRAIN && replay_wanted(o->r, &o->cfg);
 }

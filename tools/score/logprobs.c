@@ -2,15 +2,11 @@
 
 #include "libcommon/rng.h"
 #include "libcommon/xalloc.h"
+#include "tools/shared/replay.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct sequence sequence_of(const struct sample *s)
-{
-	return (struct sequence){ s->token_ids, s->length, s->prompt_length, s->loss_mask };
-}
 
 static float temperature_of(const struct samples *set)
 {
@@ -41,23 +37,25 @@ static void check_lengths(const struct samples *set, const struct model_config *
 	}
 }
 
-/* lp[i] of the samples that `pick` names, under that checkpoint; digest: of its weights. */
-static void under(float **lp, const struct samples *set, const long *pick, long n, const char *dir, const struct recipe *r,
-		  const struct ops *k, const char *what)
+/* lp[i] of the samples that `pick` names, under that checkpoint: with the experts of the rollout only if it is their policy's. */
+static void under(float **lp, const struct samples *set, const long *pick, long n, const char *dir, bool policy,
+		  const struct recipe *r, const struct ops *k, const char *what)
 {
 	struct sequence *q = xmalloc((size_t)n * sizeof(*q));
 	struct model_config cfg;
 	struct checkpoint c;
 	struct mesh mesh;
 	struct model m;
+	bool replay;
 
 	load_checkpoint(&c, dir);
 	load_config(&cfg, &c);
 	start_mesh_forward(&mesh, r, &cfg);
 	load_model(&m, &c, k, &mesh, start_precision(r, &c), 0, start_sequence_parallel(r, &mesh));
 	check_lengths(set, &m.table.config, dir);
+	replay = policy && replay_wanted(r, &m.table.config);
 	for (long i = 0; i < n; i++)
-		q[i] = sequence_of(set->s + pick[i]);
+		q[i] = sample_sequence(set, set->s + pick[i], replay, &m.table.config, "samples");
 	packed_logprobs(&m, lp, NULL, q, n, r, temperature_of(set), what);
 	model_release(&m);
 	mesh_release(&mesh);
@@ -89,7 +87,7 @@ static void recheck(const struct samples *set, const long *pick, long n, const c
 
 	for (long i = 0; i < n; i++)
 		lp[i] = xmalloc((size_t)(set->s[pick[i]].length - set->s[pick[i]].prompt_length) * sizeof(float) + 1);
-	under(lp, set, pick, n, dir, r, k, "checking log-probabilities");
+	under(lp, set, pick, n, dir, true, r, k, "checking log-probabilities");
 	for (long i = 0; i < n; i++) {
 		const struct sample *s = set->s + pick[i];
 
@@ -171,7 +169,7 @@ void score_prev(struct samples *set, const char *policy, const struct recipe *r,
 
 		for (long i = 0; i < nm; i++)
 			lp[i] = set->s[missing[i]].prev_logprobs = room(set, set->s + missing[i]);
-		under(lp, set, missing, nm, policy, r, k, "policy log-probabilities");
+		under(lp, set, missing, nm, policy, true, r, k, "policy log-probabilities");
 		free(lp);
 	}
 	if (nc)
@@ -193,7 +191,7 @@ void score_reference(struct samples *set, const char *reference, const struct re
 		all[i] = i;
 		lp[i] = set->s[i].reference_logprobs = room(set, set->s + i);
 	}
-	under(lp, set, all, set->n, reference, r, k, "reference log-probabilities");
+	under(lp, set, all, set->n, reference, false, r, k, "reference log-probabilities");
 	free(all);
 	free(lp);
 }

@@ -67,6 +67,30 @@ static void targets(int *target, const struct sequence *s)
 	}
 }
 
+/* Rows of sequences without experts of their own get -1, which leaves the choice to the routers. */
+static const int *pack_experts(struct packed *p, const struct sequence *q, const long *item, long nseq)
+{
+	long per = 0, n;
+
+	for (long i = 0; i < nseq; i++)
+		per = q[item[i]].experts ? q[item[i]].per : per;
+	n = p->cu[nseq] * per;
+	if (!per)
+		return NULL;
+	if (n > p->cap_experts)
+		p->experts = xrealloc_array(p->experts, (size_t)(p->cap_experts = n), sizeof(int));
+	for (long i = 0; i < nseq; i++) {
+		const struct sequence *s = q + item[i];
+		size_t bytes = (size_t)(s->n * per) * sizeof(int);
+
+		if (s->experts)
+			memcpy(p->experts + p->cu[i] * per, s->experts, bytes);
+		else
+			memset(p->experts + p->cu[i] * per, -1, bytes);
+	}
+	return p->experts;
+}
+
 void packed_batch(struct packed *p, const struct sequence *q, const struct bins *b, long bin)
 {
 	long nseq = b->first[bin + 1] - b->first[bin], rows = 0;
@@ -88,13 +112,15 @@ void packed_batch(struct packed *p, const struct sequence *q, const struct bins 
 		targets(p->target + p->cu[i], s);
 		p->cu[i + 1] = p->cu[i] + s->n;
 	}
-	p->batch = (struct batch){ rows, p->ids, nseq, p->cu };
+	p->batch = (struct batch){ .rows = rows, .ids = p->ids, .nseq = nseq, .cu = p->cu,
+				   .experts = pack_experts(p, q, b->item + b->first[bin], nseq) };
 }
 
 void packed_release(struct packed *p)
 {
 	free(p->ids);
 	free(p->target);
+	free(p->experts);
 	free(p->cu);
 	memset(p, 0, sizeof(*p));
 }

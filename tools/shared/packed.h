@@ -18,6 +18,8 @@ struct sequence {
 	const int *ids;         /* n tokens */
 	long n, prompt;         /* of them prompt */
 	const uint8_t *mask;    /* [n - prompt] 1: its log-probability is wanted; NULL: all */
+	const int *experts;     /* [n, per]: struct batch's, `per` of them a token; NULL: none */
+	long per;
 };
 
 enum packed_for { PACKED_TRAIN, PACKED_LOGPROB };       /* train_mb_tokens or logprob_mb_tokens */
@@ -29,8 +31,9 @@ long packed_rows(const struct bins *b, const struct sequence *q);      /* of the
 struct packed {                 /* one bin; zero-initialise, reuse, release */
 	struct batch batch;
 	int *ids, *target;      /* [rows]: row r predicts target[r]; -1: nothing wanted */
+	int *experts;           /* [rows, per] where a sequence of the bin has them */
 	long *cu;
-	long cap_rows, cap_seq;
+	long cap_rows, cap_seq, cap_experts;
 };
 
 void packed_batch(struct packed *p, const struct sequence *q, const struct bins *b, long bin);

@@ -2,6 +2,7 @@
 
 #include "libcommon/progress.h"
 #include "libcommon/xalloc.h"
+#include "tools/shared/replay.h"
 #include "tools/shared/scoring.h"
 #include "tools/shared/timing.h"
 
@@ -71,7 +72,8 @@ static void check_ids(const struct sample *s, const struct model_config *cfg, co
 			    s->prompt_id, s->sample_index, s->token_ids[i], cfg->vocab);
 }
 
-static void make_lesson(struct lesson *l, const struct sample *s, const struct recipe *r, bool same_arithmetic, const char *path)
+static void make_lesson(struct lesson *l, const struct sample *s, const struct recipe *r, const struct sequence *q,
+			bool same_arithmetic, const char *path)
 {
 	double beta = recipe_real(r, "loss_fn.reference_policy_kl_penalty");
 	bool free_ratio = recipe_bool(r, "loss_fn.force_on_policy_ratio") || recipe_bool(r, "loss_fn.disable_ppo_ratio");
@@ -95,7 +97,7 @@ static void make_lesson(struct lesson *l, const struct sample *s, const struct r
 		}
 	}
 	*l = (struct lesson){
-		.s = { s->token_ids, s->length, s->prompt_length, s->loss_mask },
+		.s = *q,
 		.x = { .n = s->length - s->prompt_length, .prev = s->prev_logprobs, .gen = s->logprobs,
 		       .ref = s->reference_logprobs, .advantage = s->advantages, .w_policy = s->loss_weights[LOSS_POLICY],
 		       .w_kl = beta > 0 ? s->loss_weights[LOSS_KL] : NULL, .w_nll = s->loss_weights[LOSS_NLL] },
@@ -136,6 +138,7 @@ void rl_open(struct rl *b, const char *path, const struct checkpoint *c, const s
 {
 	uint64_t own = ops_fingerprint(k);
 	const struct sample **order;
+	bool replay = replay_wanted(r, cfg);
 	double start = seconds_now();
 	struct err e = ERR_INIT;
 
@@ -158,7 +161,9 @@ void rl_open(struct rl *b, const char *path, const struct checkpoint *c, const s
 		bool same = s->update == 0 && s->fingerprint == own && s->logprobs && digest_equal(s->policy, c->weights_digest);
 
 		check_ids(s, cfg, path);
-		make_lesson(b->lesson + i, s, r, same, path);
+		struct sequence q = sample_sequence(&b->set, s, replay, cfg, path);
+
+		make_lesson(b->lesson + i, s, r, &q, same, path);
 		b->first[s->update + 1] = i + 1;
 	}
 	free(order);
