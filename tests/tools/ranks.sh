@@ -63,8 +63,35 @@ run 0 "three of six in one layout" ranks 4 train-step start $steps --steps 3 -o 
 run 0 "six there" ranks 4 train-step start $steps --steps 6 -o a6 $tp=2 $pp=2
 run 0 "the last three" ranks 4 train-step a3 $steps --steps 3 -o a33 $tp=2 $pp=2
 is "$(digests a33)" "$(digests a6)" "the same bits"
+run 0 "resharded in between, and back" cairn reshard a3 -o r3 --tp 1 --pp 2 --stages 2,0 --dp 5
+run 0 "the last three" ranks 4 train-step r3 $steps --steps 3 -o r33 $tp=2 $pp=2
+is "$(digests r33)" "$(digests a6)" "the same bits"
 run 0 "in between on other ranks" ranks 3 train-step a3 $steps --steps 3 -o b33 $cp=3
 near one b33 "are six to 1e-5"
+}
+
+# -- loading: what lies in another form, and state that is not taken along -----------------------------------
+# shellcheck disable=SC2086
+{
+still="$steps --steps 1 $key.optimizer.lr=0 $key.optimizer.min_lr=0 $key.optimizer.weight_decay=0 $key.scheduler.lr_warmup_init=0"
+run 0 "the weights alone" cairn reshard a3 -o w3 --weights-only --tp 4
+for from in a3 w3; do
+	rm -rf l1
+	run 0 "a step of no length from $from" ranks 4 train-step $from $still -o l1 $tp=2 $pp=2
+	is "$(digests l1 | head -n 1)" "$(digests a3 | head -n 1)" "leaves the weights as they are, in every bit"
+done
+cairn train-step start $steps policy.precision=bfloat16 $key.enabled=true --steps 2 -o h2 cairn.checkpoint_dtype=bfloat16 >out 2>err || exit 1
+for how in "3 $key.enabled=true" "4 $tp=2 $pp=2"; do
+	rm -rf l1
+	run 0 "bfloat16 with masters, on ${how%% *} ranks" ranks ${how%% *} train-step h2 $still -o l1 policy.precision=bfloat16 ${how#?}
+	is "$(digests l1 | head -n 1)" "$(digests h2 | head -n 1)" "a step of no length leaves the weights as they are"
+	rm -rf l1
+	run 0 "the same in float32" ranks ${how%% *} train-step h2 $still -o l1 cairn.other_arithmetic=true ${how#?}
+	rm -rf l2
+	run 0 "and in bfloat16 again" ranks ${how%% *} train-step l1 $still -o l2 policy.precision=bfloat16 cairn.other_arithmetic=true \
+		cairn.checkpoint_dtype=bfloat16 ${how#?}
+	is "$(digests l2 | head -n 1)" "$(digests h2 | head -n 1)" "leaves the weights as they were"
+done
 }
 
 # -- rollout and score ---------------------------------------------------------------------------------
