@@ -109,15 +109,16 @@ void gguf_dequant(float *out, const void *blocks, int type, long n);
 /* -- what the model means (gguf_model.c) ------------------------------------------------------ */
 
 /*
- * Metadata to config, for general.architecture llama (Llama, SmolLM2, Mistral), qwen2, qwen3;
- * anything else, and a feature that changes the result (experts, partial rotary, long-rope, sizes
- * that differ by layer), is 69 by name.  rope_freqs.weight becomes llama3 parameters (the usual
+ * Metadata to config, for general.architecture llama (Llama, SmolLM2, Mistral; with experts Mixtral),
+ * qwen2, qwen3, qwen2moe, qwen3moe; anything else, and a feature that changes the result (partial
+ * rotary, long-rope, sizes that differ by layer), is 69 by name.  A layer has experts where it has a
+ * router, blk.N.ffn_gate_inp.weight.  rope_freqs.weight becomes llama3 parameters (the usual
  * set, or one with low_freq_factor 1) if these give all its divisors back to 2e-6, else 69.
  */
 int gguf_model_config(struct model_config *c, const struct gguf *g, struct err *e) MUST_CHECK;
-/* "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight".  0; 1: known, but no weight
- * (rope_freqs.weight); -1: unknown. */
-int gguf_hf_name(char out[128], const char *name);
+/* "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight", as that model_type has it; all
+ * experts of a layer are one tensor.  0; 1: known, but no weight (rope_freqs.weight); -1: unknown. */
+int gguf_hf_name(char out[128], const char *model_type, const char *name);
 /*
  * Architecture llama stores the rows of q and k with each head's rotary pairs side by side; undo
  * it: out[h, j d/2 + i] = in[h, 2 i + j], d = rows / heads.  heads: of q, or kv heads for k.  Not

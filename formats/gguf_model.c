@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tokenizer.h"
-
 struct source {
 	const struct gguf *g;
 	const char *arch;
@@ -54,7 +52,7 @@ static int size_of(struct source *s, const char *name, long def, long *out)
 static int read_sizes(struct model_config *c, struct source *s)
 {
 	const struct gguf_tensor *embed = gguf_tensor_find(s->g, "token_embd.weight");
-	long value, rotary, experts;
+	long value, rotary;
 
 	if (!embed || embed->rank != 2)
 		return err_set(s->e, EX_DATAERR, "%s: token_embd.weight is %s", s->g->path,
@@ -73,15 +71,12 @@ static int read_sizes(struct model_config *c, struct source *s)
 	if (size_of(s, "attention.key_length", c->hidden / c->heads, &c->head_dim) ||
 	    size_of(s, "attention.value_length", c->head_dim, &value) ||
 	    size_of(s, "rope.dimension_count", c->head_dim, &rotary) ||
-	    size_of(s, "expert_count", 0, &experts) ||
 	    size_of(s, "attention.sliding_window", 0, &c->sliding_window))
 		return -1;
 	if (c->vocab != embed->shape[0])
 		return err_set(s->e, EX_DATAERR,
 			       "%s: token_embd.weight has %ld rows, wanted %ld (%s.vocab_size)",
 			       s->g->path, embed->shape[0], c->vocab, s->arch);
-	if (experts)
-		return refuse(s, "a mixture of experts");
 	if (value != c->head_dim)
 		return refuse(s, "a value_length that is not key_length");
 	if (rotary != c->head_dim)
@@ -89,6 +84,48 @@ static int read_sizes(struct model_config *c, struct source *s)
 	c->dtype = CONFIG_F32;
 	if (embed->type == GGML_BF16 || embed->type == GGML_F16)
 		c->dtype = embed->type == GGML_F16 ? CONFIG_F16 : CONFIG_BF16;
+	return 0;
+}
+
+/* A layer without a router has a plain MLP. */
+static void find_plain_layers(struct model_config *c, const struct source *s)
+{
+	char name[64];
+
+	for (long i = 0; i < c->layers; i++) {
+		snprintf(name, sizeof(name), "blk.%ld.ffn_gate_inp.weight", i);
+		if (!gguf_tensor_find(s->g, name))
+			c->moe.mlp_only[i / 64] |= 1UL << i % 64;
+	}
+}
+
+/* llama.cpp makes the weights of qwen3moe and mixtral sum to 1, not those of qwen2moe, unless the file says otherwise. */
+static int read_experts(struct model_config *c, struct source *s)
+{
+	struct moe_config *m = &c->moe;
+	bool shared = !strcmp(s->arch, "qwen2moe"), mixtral = !strcmp(s->arch, "llama");
+
+	if (size_of(s, "expert_count", 0, &m->experts))
+		return -1;
+	if (!m->experts)
+		return shared || !strcmp(s->arch, "qwen3moe") ? refuse(s, "an architecture of experts without any") : 0;
+	if (!mixtral && !shared && strcmp(s->arch, "qwen3moe"))
+		return refuse(s, "this architecture with a mixture of experts");
+	if (c->layers < 1 || c->layers > LAYERS_MOST)
+		return err_set(s->e, EX_DATAERR, "%s: %s.block_count is %ld", s->g->path, s->arch, c->layers);
+	m->step = 1;
+	m->aux_loss_coef = 0.001;
+	if (size_of(s, "expert_used_count", -1, &m->experts_per_token) ||
+	    size_of(s, "expert_feed_forward_length", mixtral ? c->intermediate : -1, &m->intermediate) ||
+	    (shared && size_of(s, "expert_shared_feed_forward_length", -1, &m->shared_intermediate)) ||
+	    gguf_bool_or(s->g, a_key(s, "expert_weights_norm"), !shared, &m->norm_topk, s->e))
+		return -1;
+	if (mixtral) {
+		snprintf(c->model_type, sizeof(c->model_type), "mixtral");
+		snprintf(c->architecture, sizeof(c->architecture), "MixtralForCausalLM");
+		return 0;
+	}
+	find_plain_layers(c, s);
 	return 0;
 }
 
@@ -298,35 +335,38 @@ static int read_rope(struct model_config *c, struct source *s)
 
 int gguf_model_config(struct model_config *c, const struct gguf *g, struct err *e)
 {
-	static const char *const known[][2] = {
-		{ "llama", "LlamaForCausalLM" },
-		{ "qwen2", "Qwen2ForCausalLM" },
-		{ "qwen3", "Qwen3ForCausalLM" },
+	static const char *const known[][3] = {
+		{ "llama", "llama", "LlamaForCausalLM" },
+		{ "qwen2", "qwen2", "Qwen2ForCausalLM" },
+		{ "qwen3", "qwen3", "Qwen3ForCausalLM" },
+		{ "qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM" },
+		{ "qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM" },
 	};
+	enum { KNOWN = sizeof(known) / sizeof(*known) };
 	struct source s = { .g = g, .e = e };
 	int k = 0;
 
 	*c = (struct model_config){ .initializer_range = 0.02, .head = HEAD_LM };
 	if (gguf_str(g, "general.architecture", &s.arch, e))
 		return -1;
-	while (k < 3 && strcmp(known[k][0], s.arch))
+	while (k < KNOWN && strcmp(known[k][0], s.arch))
 		k++;
-	if (k == 3)
+	if (k == KNOWN)
 		return err_set(
 			e, EX_UNAVAILABLE,
-			"%s: architecture \"%.40s\" is not supported (llama, qwen2 and qwen3 are)",
+			"%s: architecture \"%.40s\" is not supported (llama, qwen2, qwen3, qwen2moe and qwen3moe are)",
 			g->path, s.arch);
-	snprintf(c->model_type, sizeof(c->model_type), "%s", known[k][0]);
-	snprintf(c->architecture, sizeof(c->architecture), "%s", known[k][1]);
+	snprintf(c->model_type, sizeof(c->model_type), "%s", known[k][1]);
+	snprintf(c->architecture, sizeof(c->architecture), "%s", known[k][2]);
 	c->tied = !gguf_tensor_find(g, "output.weight");
 	c->qkv_bias = gguf_tensor_find(g, "blk.0.attn_q.bias");
 	c->o_bias = gguf_tensor_find(g, "blk.0.attn_output.bias");
 	c->mlp_bias = gguf_tensor_find(g, "blk.0.ffn_down.bias");
-	c->qk_norm = k == 2;
+	c->qk_norm = !strncmp(s.arch, "qwen3", 5);
 	if (!gguf_find(g, a_key(&s, "attention.layer_norm_rms_epsilon")))
 		return err_set(e, EX_DATAERR, "%s: key %s is missing", g->path, s.key);
-	if (gguf_real_or(g, s.key, 0, &c->rms_eps, e) || read_sizes(c, &s) || refuse_extras(&s) ||
-	    read_special(c, &s))
+	if (gguf_real_or(g, s.key, 0, &c->rms_eps, e) || read_sizes(c, &s) || read_experts(c, &s) ||
+	    refuse_extras(&s) || read_special(c, &s))
 		return -1;
 	if (c->head_dim <= 0 || c->head_dim > 65536 || c->head_dim % 2)
 		return err_set(e, EX_DATAERR, "%s: heads of %ld", g->path, c->head_dim);
@@ -335,7 +375,7 @@ int gguf_model_config(struct model_config *c, const struct gguf *g, struct err *
 	return model_config_check(c, g->path, e);
 }
 
-int gguf_hf_name(char out[128], const char *name)
+int gguf_hf_name(char out[128], const char *model_type, const char *name)
 {
 	static const char *const top[][2] = {
 		{ "token_embd.weight", "model.embed_tokens.weight" },
@@ -349,7 +389,20 @@ int gguf_hf_name(char out[128], const char *name)
 		{ "attn_k_norm", "self_attn.k_norm" }, { "ffn_norm", "post_attention_layernorm" },
 		{ "ffn_gate", "mlp.gate_proj" },       { "ffn_up", "mlp.up_proj" },
 		{ "ffn_down", "mlp.down_proj" },
+		{ "ffn_gate_inp", "mlp.gate" },        { "ffn_gate_exps", "mlp.experts.gate_proj" },
+		{ "ffn_up_exps", "mlp.experts.up_proj" }, { "ffn_down_exps", "mlp.experts.down_proj" },
+		{ "ffn_gate_shexp", "mlp.shared_expert.gate_proj" },
+		{ "ffn_up_shexp", "mlp.shared_expert.up_proj" },
+		{ "ffn_down_shexp", "mlp.shared_expert.down_proj" },
+		{ "ffn_gate_inp_shexp", "mlp.shared_expert_gate" },
 	};
+	static const char *const of_mixtral[][2] = {
+		{ "mlp.gate", "block_sparse_moe.gate" },
+		{ "mlp.experts.gate_proj", "block_sparse_moe.experts.w1" },
+		{ "mlp.experts.up_proj", "block_sparse_moe.experts.w3" },
+		{ "mlp.experts.down_proj", "block_sparse_moe.experts.w2" },
+	};
+	bool mixtral = !strcmp(model_type, "mixtral");
 	size_t digits;
 
 	if (!strcmp(name, "rope_freqs.weight"))
@@ -371,8 +424,14 @@ int gguf_hf_name(char out[128], const char *name)
 		if (strncmp(rest, block[i][0], n) ||
 		    (strcmp(rest + n, ".weight") && strcmp(rest + n, ".bias")))
 			continue;
-		snprintf(out, 128, "model.layers.%.*s.%s%s", (int)digits, name + 4, block[i][1],
-			 rest + n);
+		const char *hf = block[i][1];
+
+		for (int j = 0; mixtral && j < 4; j++)
+			if (!strcmp(of_mixtral[j][0], hf)) {
+				hf = of_mixtral[j][1];
+				break;
+			}
+		snprintf(out, 128, "model.layers.%.*s.%s%s", (int)digits, name + 4, hf, rest + n);
 		return 0;
 	}
 	return -1;
@@ -383,7 +442,8 @@ long gguf_permuted_heads(const struct model_config *c, const char *name)
 	char hf[128];
 	const char *last;
 
-	if (strcmp(c->model_type, "llama") || gguf_hf_name(hf, name))
+	if ((strcmp(c->model_type, "llama") && strcmp(c->model_type, "mixtral")) ||
+	    gguf_hf_name(hf, c->model_type, name))
 		return 0;
 	last = strstr(hf, ".self_attn.");
 	if (!last)
@@ -406,84 +466,4 @@ void gguf_unpermute_qk(void *out, const void *in, long rows, long heads, size_t 
 				memcpy((char *)out + (size_t)(h * d + j * half + i) * row_bytes,
 				       (const char *)in + (size_t)(h * d + 2 * i + j) * row_bytes,
 				       row_bytes);
-}
-
-/* -- the tokenizer ----------------------------------------------------------------------- */
-
-static void spread(const char *const **text, const size_t **len, struct gguf *g,
-		   const struct gguf_string *s, size_t n)
-{
-	const char **t = arena_alloc(&g->arena, (n + 1) * sizeof(*t));
-	size_t *l = arena_alloc(&g->arena, (n + 1) * sizeof(*l));
-
-	for (size_t i = 0; i < n; i++) {
-		t[i] = s[i].s;
-		l[i] = s[i].n;
-	}
-	*text = t;
-	*len = l;
-}
-
-/* An array that has one item a token, or is absent. */
-static int per_token(const struct gguf *g, const char *key, enum gguf_value type,
-		     const void **items, size_t tokens, struct err *e)
-{
-	size_t n;
-
-	if (gguf_array(g, key, type, items, &n, e))
-		return -1;
-	if (*items && n != tokens)
-		return err_set(e, EX_DATAERR, "%s: %s: %zu items for %zu tokens", g->path, key, n,
-			       tokens);
-	return 0;
-}
-
-static int flag(const struct gguf *g, const char *key, int *out, struct err *e)
-{
-	bool v = false;
-
-	if (gguf_bool_or(g, key, false, &v, e))
-		return -1;
-	*out = gguf_find(g, key) ? v : -1;
-	return 0;
-}
-
-int gguf_tokenizer_source(struct tokenizer_source *s, struct gguf *g, struct err *e)
-{
-	const void *tokens, *merges, *types, *scores;
-	size_t n, nmerges;
-
-	*s = (struct tokenizer_source)TOKENIZER_SOURCE_INIT;
-	if (gguf_str(g, "tokenizer.ggml.model", &s->model, e) ||
-	    gguf_str_or(g, "tokenizer.ggml.pre", NULL, &s->pre, e) ||
-	    gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, &n, e) ||
-	    gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, &merges, &nmerges, e) ||
-	    per_token(g, "tokenizer.ggml.token_type", GGUF_I32, &types, n, e) ||
-	    per_token(g, "tokenizer.ggml.scores", GGUF_F32, &scores, n, e))
-		return -1;
-	if (!n)
-		return err_set(e, EX_DATAERR, "%s: tokenizer.ggml.tokens is missing or empty",
-			       g->path);
-	spread(&s->tokens, &s->token_len, g, tokens, n);
-	s->n = (long)n;
-	s->token_type = types;
-	s->scores = scores;
-	if (merges)
-		spread(&s->merges, &s->merge_len, g, merges, nmerges);
-	s->nmerges = (long)nmerges;
-	if (gguf_int_or(g, "tokenizer.ggml.bos_token_id", -1, &s->bos, e) ||
-	    gguf_int_or(g, "tokenizer.ggml.eos_token_id", -1, &s->eos, e) ||
-	    gguf_int_or(g, "tokenizer.ggml.eot_token_id", -1, &s->eot, e) ||
-	    gguf_int_or(g, "tokenizer.ggml.unknown_token_id", -1, &s->unk, e) ||
-	    gguf_int_or(g, "tokenizer.ggml.padding_token_id", -1, &s->pad, e))
-		return -1;
-	if (flag(g, "tokenizer.ggml.add_bos_token", &s->add_bos, e) ||
-	    flag(g, "tokenizer.ggml.add_eos_token", &s->add_eos, e))
-		return -1;
-	return flag(g, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix, e);
-}
-
-int gguf_chat_template(const char **text, const struct gguf *g, struct err *e)
-{
-	return gguf_str_or(g, "tokenizer.chat_template", NULL, text, e);
 }

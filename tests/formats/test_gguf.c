@@ -500,7 +500,7 @@ static void same_weights(const struct gguf *g, const struct model_config *c)
 	for (long i = 0; i < g->n; i++) {
 		const struct gguf_tensor *t = &g->tensor[i];
 		const struct safetensors_entry *en =
-			gguf_hf_name(name, t->name) ? NULL : safetensors_find(&s, name);
+			gguf_hf_name(name, c->model_type, t->name) ? NULL : safetensors_find(&s, name);
 		long heads = gguf_permuted_heads(c, t->name), rows = gguf_rows(t);
 		char *a, *b, *want;
 
@@ -655,7 +655,17 @@ static void configs(void)
 		       "another architecture");
 	base(&b, "llama", 2);
 	k_u32(&b, "llama.expert_count", 8);
-	config_refused(&b, EX_UNAVAILABLE, "experts", "experts");
+	config_refused(&b, EX_DATAERR, "expert_used_count", "experts of which no one says how many a token visits");
+	k_u32(&b, "llama.expert_used_count", 9);
+	config_refused(&b, EX_DATAERR, "num_experts_per_tok: found 9", "more of them than there are");
+	base(&b, "llama", 2);
+	k_u32(&b, "llama.expert_count", 8);
+	k_u32(&b, "llama.expert_used_count", 2);
+	ok(!config(&c, &b, &e) && !strcmp(c.model_type, "mixtral") && c.moe.experts == 8 && c.moe.experts_per_token == 2 &&
+	   c.moe.intermediate == c.intermediate && c.moe.norm_topk && model_config_moe_layers(&c) == c.layers, "llama with experts is mixtral");
+	base(&b, "qwen2", 2);
+	k_u32(&b, "qwen2.expert_count", 8);
+	config_refused(&b, EX_UNAVAILABLE, "a mixture of experts", "experts where there are none");
 	base(&b, "llama", 4);
 	k_u32(&b, "llama.rope.dimension_count", 2);
 	config_refused(&b, EX_UNAVAILABLE, "part of a head", "partial rotary embedding");
@@ -727,20 +737,26 @@ static void names(void)
 {
 	char out[128];
 
-	ok(!gguf_hf_name(out, "blk.12.attn_q_norm.weight") &&
+	ok(!gguf_hf_name(out, "qwen3", "blk.12.attn_q_norm.weight") &&
 		   !strcmp(out, "model.layers.12.self_attn.q_norm.weight"),
 	   "q_norm");
-	ok(!gguf_hf_name(out, "blk.0.attn_k.bias") &&
+	ok(!gguf_hf_name(out, "qwen3", "blk.0.attn_k.bias") &&
 		   !strcmp(out, "model.layers.0.self_attn.k_proj.bias"),
 	   "k bias");
-	ok(!gguf_hf_name(out, "output.weight") && !strcmp(out, "lm_head.weight"), "lm_head");
-	ok(gguf_hf_name(out, "rope_freqs.weight") == 1, "rope_freqs is no weight");
-	ok(gguf_hf_name(out, "blk.0.ffn_gate_inp.weight") == -1 &&
-		   gguf_hf_name(out, "blk.x.attn_q.weight") == -1 &&
-		   gguf_hf_name(out, "blk.00.attn_q.weight") == -1 &&
-		   gguf_hf_name(out, "blk.0.attn_q") == -1 &&
-		   gguf_hf_name(out, "foo.weight") == -1 &&
-		   gguf_hf_name(out, "blk.99999999999999999999.attn_q.weight") == -1,
+	ok(!gguf_hf_name(out, "qwen3", "output.weight") && !strcmp(out, "lm_head.weight"), "lm_head");
+	ok(gguf_hf_name(out, "qwen3", "rope_freqs.weight") == 1, "rope_freqs is no weight");
+	ok(!gguf_hf_name(out, "qwen3_moe", "blk.3.ffn_gate_exps.weight") &&
+		   !strcmp(out, "model.layers.3.mlp.experts.gate_proj.weight") &&
+		   !gguf_hf_name(out, "mixtral", "blk.3.ffn_down_exps.weight") &&
+		   !strcmp(out, "model.layers.3.block_sparse_moe.experts.w2.weight") &&
+		   !gguf_hf_name(out, "mixtral", "blk.3.ffn_gate_inp.weight") &&
+		   !strcmp(out, "model.layers.3.block_sparse_moe.gate.weight"), "experts, by family");
+	ok(gguf_hf_name(out, "qwen3", "blk.0.ffn_gate_exp.weight") == -1 &&
+		   gguf_hf_name(out, "qwen3", "blk.x.attn_q.weight") == -1 &&
+		   gguf_hf_name(out, "qwen3", "blk.00.attn_q.weight") == -1 &&
+		   gguf_hf_name(out, "qwen3", "blk.0.attn_q") == -1 &&
+		   gguf_hf_name(out, "qwen3", "foo.weight") == -1 &&
+		   gguf_hf_name(out, "qwen3", "blk.99999999999999999999.attn_q.weight") == -1,
 	   "names that are none");
 }
 
@@ -781,7 +797,7 @@ static void smollm2(void)
 		float *x = load(&g, &g.tensor[i], &n);
 
 		mix[g.tensor[i].type]++;
-		if (gguf_hf_name(name, g.tensor[i].name))
+		if (gguf_hf_name(name, c.model_type, g.tensor[i].name))
 			ok(0, "%s has no Hugging Face name", g.tensor[i].name);
 		if (getenv("CAIRN_DIGESTS"))
 			printf("# %s %s\n", digest_hex(hex, hash128(x, (size_t)n * 4)),

@@ -23,7 +23,7 @@ static void read_tensors(const struct gguf *g)
 
 		if (gguf_tensor_find(g, gt->name) != gt)
 			abort();
-		gguf_hf_name(name, gt->name);
+		gguf_hf_name(name, "qwen2_moe", gt->name);
 		if (gguf_describe(&t, g, gt, &e))
 			continue;
 		buf = xmalloc(tensor_bytes(&t));

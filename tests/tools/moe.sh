@@ -33,6 +33,18 @@ has out '^shape +5, 14, 12$' "one a projection, of all experts"
 has mixtral-fused/experts.json '"fused"' "the spelling is remembered"
 [ ! -e mixtral/experts.json ]; ok $? "where it is not the usual one"
 
+# GGUF (tests/formats/record_gguf_moe.py): the same models.
+for name in mixtral qwen2_moe; do
+	run 0 "$name of GGUF" cairn import-weights "$data/gguf/$name.gguf" --dtype float32 --tokenizer none -o $name.gguf
+	field weights_digest >gguf.digest
+	run 0 "$name in float32" cairn import-weights "$data/hf-tiny-$name" --dtype float32 -o $name.wide
+	is "$(cat gguf.digest)" "$(field weights_digest)" "$name: the same weights"
+	for key in num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size norm_topk_prob mlp_only_layers; do
+		is "$(tr -d ' \n' <$name.gguf/hf/config.json | grep -o "\"$key\":[^,]*")" \
+			"$(tr -d ' \n' <$name.wide/hf/config.json | grep -o "\"$key\":[^,]*")" "$name: $key"
+	done
+done
+
 # What is not as it should be.
 damaged() { # damaged FROM SED-SCRIPT: a copy of the folder whose headers are changed, sizes kept
 	rm -rf bad; cp -r "$1" bad; chmod -R u+w bad

@@ -5,11 +5,12 @@
 
 static void add_tensor(struct source *s, const struct gguf_tensor *g)
 {
+	const struct param *p;
 	struct source_tensor *x;
 	struct tensor t;
 	struct err e = ERR_INIT;
 	char name[128];
-	int known = gguf_hf_name(name, g->name);
+	int known = gguf_hf_name(name, s->config.model_type, g->name);
 
 	if (known > 0)
 		return;
@@ -18,6 +19,13 @@ static void add_tensor(struct source *s, const struct gguf_tensor *g)
 		    s->config.model_type);
 	if (gguf_describe(&t, &s->gguf, g, &e))
 		die_err(&e);
+	/* The converter drops a dimension of 1. */
+	p = param_find(&s->table, name);
+	if (p && p->rank == 2 && p->shape[0] == 1 && t.rank == 1) {
+		t.shape[1] = t.shape[0];
+		t.shape[0] = 1;
+		t.rank = 2;
+	}
 	x = source_add(s, name, t.dtype, t.shape, t.rank);
 	x->gguf = g;
 	x->heads = gguf_permuted_heads(&s->config, g->name);
