@@ -656,6 +656,8 @@ static void configs(void)
 	base(&b, "llama", 2);
 	k_u32(&b, "llama.expert_count", 8);
 	config_refused(&b, EX_DATAERR, "expert_used_count", "experts of which no one says how many a token visits");
+	base(&b, "llama", 2);
+	k_u32(&b, "llama.expert_count", 8);
 	k_u32(&b, "llama.expert_used_count", 9);
 	config_refused(&b, EX_DATAERR, "num_experts_per_tok: found 9", "more of them than there are");
 	base(&b, "llama", 2);
