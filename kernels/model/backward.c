@@ -128,6 +128,7 @@ void pass_backward(struct pass *p, const float *dlp)
 			pass_layer(p, i, w->dh); /* the output is known already and only has to go somewhere */
 		mlp_block_backward(p, l, pass_acts(p, i));
 		attention_backward(p, l, pass_acts(p, i));
+		layer_ready(m, p->layer_first + i);
 	}
 	if (!p->first) {
 		size_t bytes = (size_t)(w->tp.own * m->table.config.hidden) * dtype_size(m->t);

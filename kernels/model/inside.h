@@ -53,6 +53,13 @@ void weight_matrices_release(const struct model *m, struct weight *w);
 void weights_init(struct model *m);
 void weights_release(struct model *m);
 
+/* reduce.c: gradients summed over ranks */
+void reduce_init(struct flat *f, const struct param_table *t);
+void reduce_release(struct flat *f);
+void reduce_begin(struct model *m);     /* nothing is summed yet */
+/* A backward pass has done with that layer and all above it; where it is the last one their sums begin. */
+void layer_ready(struct model *m, long layer);
+
 /* Memory of up to R rows, S of them own; memory NULL: only count (a may then be NULL). */
 size_t acts_carve(struct acts *a, const struct model *m, long R, long S, char *memory);
 /*

@@ -57,11 +57,17 @@ struct weight {
 	bool apart;             /* value and grad are not in an arena */
 };
 
+struct chunk {                  /* of an arena, summed over ranks at once: n elements from `first` on, parameter `param` and others behind it */
+	long param, first, n;
+	struct comm_request request;
+};
+
 struct flat {                   /* trained parameters end to end: shard.h's arena */
 	struct shard_arena a;
 	struct comm *comm;      /* who holds the same arena */
 	char *value;            /* type t */
 	float *grad, *sum, *master, *exp_avg, *exp_avg_sq; /* sum: grad itself where comm has one rank */
+	struct chunk *chunk; long chunks, started; /* from the end of the arena to its beginning */
 };
 
 struct model {
@@ -80,6 +86,8 @@ struct model {
 	struct attention_shape attention;       /* of this rank's heads */
 	struct flat flat[2];    /* dense parameters, experts; with MODEL_TRAIN */
 	struct comm kv;         /* the TP ranks that share a kv head */
+	long reduced;           /* parameters from this one on have been summed over TP ranks */
+	bool last_backward;     /* model_last_backward() was called */
 	struct comm back;       /* the ranks of mesh->pp, for gradients: their messages never meet those of activations */
 	bool own_mesh;
 };
@@ -157,6 +165,11 @@ void pass_backward(struct pass *p, const float *dlp);
  * share, over first and last stage a tied embedding, over DP x CP or EDP all), each into its owner's w->sum.
  */
 void model_reduce_grad(struct model *m);
+/*
+ * Said before the pass_backward() after which model_reduce_grad() follows: the sums of its upper layers then run beside the lower
+ * ones.  Not needed, and without effect on a bit.
+ */
+void model_last_backward(struct model *m);
 double model_grad_norm(const struct model *m); /* sqrt of the sum of squares over all trained parameters, copies once */
 /* Name of the first parameter with a gradient that is not finite on any rank, or NULL. */
 const char *model_bad_grad(const struct model *m);

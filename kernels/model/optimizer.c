@@ -12,46 +12,13 @@ static long params_of(const struct model *m)
 
 void model_zero_grad(struct model *m)
 {
+	reduce_begin(m);
 	for (int i = 0; i < 2; i++)
 		if (m->flat[i].grad)
 			memset(m->flat[i].grad, 0, (size_t)m->flat[i].a.total * 4);
 	for (long i = 0; i < params_of(m); i++)
 		if (m->w[i].apart && m->w[i].grad)
 			memset(m->w[i].grad, 0, (size_t)box_volume(m->box + i) * 4);
-}
-
-/* The ranks beside this one in its TP (ETP) group that have a part of the gradient's sum; one rank: none have. */
-static struct comm *partners(struct model *m, const struct param *p)
-{
-	bool partial = p->tp_grad == GRAD_PARTIAL || (p->tp_grad == GRAD_SAME && (m->flags & MODEL_SEQUENCE));
-
-	if (p->tp_axis < 0 && partial)
-		return p->expert ? &m->mesh->etp : &m->mesh->tp;
-	switch (p->kind) {
-	case PARAM_K: case PARAM_V: case PARAM_K_BIAS: case PARAM_V_BIAS:
-		return &m->kv;
-	default:
-		return NULL;
-	}
-}
-
-void model_reduce_grad(struct model *m)
-{
-	for (long i = 0; i < params_of(m); i++) {
-		const struct param *p = m->table.p + i;
-		struct comm *c = partners(m, p);
-		size_t n = (size_t)box_volume(m->box + i);
-
-		if (!m->w[i].grad)
-			continue;
-		if (c && c->size > 1)
-			comm_sum_f32(c, m->w[i].grad, n);
-		if (p->kind == PARAM_EMBED && m->table.config.tied && m->mesh->ends.size > 1)
-			comm_sum_f32(&m->mesh->ends, m->w[i].grad, n);
-	}
-	for (int i = 0; i < 2; i++)
-		if (m->flat[i].sum != m->flat[i].grad)
-			comm_scatter_sum_f32(m->flat[i].comm, m->flat[i].sum, m->flat[i].grad, m->flat[i].a.count);
 }
 
 /* Of a box that several ranks of a group hold, the first of them counts. */

@@ -90,6 +90,7 @@ struct pipeline {
 	struct turn *turn;
 	float *lp, *dlp;        /* [max_rows], of the last stage */
 	const struct pipeline_job *job;         /* while it runs */
+	long backward;          /* backward passes that are left */
 };
 
 struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, bool recompute)
@@ -164,6 +165,8 @@ static void run_backward(void *arg, long k, long turn, long slot)
 	struct pipeline *p = arg;
 
 	(void)k;
+	if (--p->backward == 0)
+		model_last_backward(p->m);
 	pass_backward(p->turn[turn].pass[slot], p->dlp);
 }
 
@@ -183,5 +186,6 @@ void pipeline_run(struct pipeline *p, const struct pipeline_job *j)
 		}
 	}
 	p->job = j;
+	p->backward = plan.n * plan.turns;
 	pipeline_walk(&(struct pipeline_stage){ p, run_forward, run_backward }, &plan, stage);
 }

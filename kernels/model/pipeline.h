@@ -13,7 +13,8 @@
  * group is filled with batches without rows, which take no time.
  *
  *	p = pipeline_new(m, max_rows, keep, recompute)
- *	pipeline_run(p, &job)           every rank of the pipeline, with the same batches
+ *	pipeline_run(p, &job)           every rank of the pipeline, with the same batches; with backward passes once before
+ *	                                model_reduce_grad(), whose sums begin within it
  *
  * All ranks know every batch, so no message says how long another is.  Log-probabilities, and with them losses, are made on the last
  * stage alone; what is counted there the caller shares out.

@@ -112,6 +112,7 @@ static void flat_init(struct flat *f, struct model *m, bool expert)
 	if (!f->a.total)
 		return;
 	flat_memory(f, m);
+	reduce_init(f, &m->table);
 	for (long i = 0; i < f->a.params; i++) {
 		const struct arena_part *p = f->a.whole + i;
 		struct weight *w = m->w + p->param;
@@ -144,6 +145,7 @@ static void flat_release(struct flat *f, const struct model *m)
 	m->k->release(f->grad);
 	m->k->release(f->exp_avg);
 	m->k->release(f->exp_avg_sq);
+	reduce_release(f);
 	shard_arena_release(&f->a);
 }
 
@@ -171,6 +173,7 @@ void weights_init(struct model *m)
 		return;
 	flat_init(&m->flat[0], m, false);
 	flat_init(&m->flat[1], m, true);
+	reduce_begin(m);
 }
 
 void weights_release(struct model *m)
