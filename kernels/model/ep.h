@@ -23,7 +23,6 @@ static inline bool ep_over_ranks(const struct model *m)
 {
 	return m->mesh->ep.size * m->mesh->etp.size > 1;
 }
-void ep_release(struct model *m);
 /* o->o[slots, H] from o->xs, by places; o->offset is of this rank's slots and all experts. */
 void ep_forward(const struct model *m, const struct layer *l);
 /* o->o: gradients of o->xs, o->dweight[slots] by places, both from o->xs, o->ds and weight[slots] by places. */

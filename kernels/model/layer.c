@@ -59,7 +59,7 @@ void layer_after(const struct model *m, const struct layer *l, struct acts *a, s
 	const struct model_config *c = &m->table.config;
 	long n = t->own * c->hidden;
 
-	tp_row_linear(t, a->h2, a->att, l->o, l->ob, &t->o);
+	tp_row_linear(t, a->h2, m->t, a->att, l->o, l->ob, &t->o);
 	k->add(a->x2, a->x, a->h2, n, m->t);
 	k->rmsnorm_fwd(a->h2, keep ? a->rstd2 : NULL, a->x2, l->norm2->value, t->own, c->hidden, (float)c->rms_eps, m->t);
 	mlp_forward(m, l, &a->mlp, t, out, a->h2);

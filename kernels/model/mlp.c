@@ -1,12 +1,14 @@
 #include "kernels/model/inside.h"
 
-#include "kernels/model/moe.h"
+#include "kernels/model/ep.h"
 
 /* The widest of the layers' MLPs, in elements a row: a layer has experts, or one MLP, or beside experts a shared one. */
 static long widest(const struct model *m)
 {
 	long w = m->here.intermediate, experts = m->table.config.moe.experts_per_token * m->here.expert_intermediate;
 
+	/* Over ranks they are not kept. */
+	experts = ep_over_ranks(m) ? 0 : experts;
 	w = experts > w ? experts : w;
 	return m->here.shared_intermediate > w ? m->here.shared_intermediate : w;
 }
@@ -19,7 +21,7 @@ size_t mlp_carve(struct mlp_acts *a, const struct model *m, long R, long S, char
 
 	if (memory)
 		*a = (struct mlp_acts){ .gate = memory, .up = memory + f, .act = memory + 2 * f };
-	return 3 * f + (m->moe ? moe_carve(memory ? a : &none, m, S, memory ? memory + 3 * f : NULL) : 0);
+	return 3 * f + (m->moe ? moe_carve(memory ? a : &none, m, R, S, memory ? memory + 3 * f : NULL) : 0);
 }
 
 size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long R, long S, char *memory)
@@ -38,14 +40,14 @@ void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *
 	const void *all;
 
 	if (l->router) {
-		moe_forward(m, l, a, y, x, t->own);
+		moe_forward(m, l, a, t, y, x);
 		return;
 	}
 	all = tp_gather(t, x);
 	k->linear_fwd(a->gate, m->t, all, &l->gate->matrix, NULL, t->R);
 	k->linear_fwd(a->up, m->t, all, &l->up->matrix, NULL, t->R);
 	k->swiglu_fwd(a->act, a->gate, a->up, t->R * m->here.intermediate, m->t);
-	tp_row_linear(t, y, a->act, l->down, NULL, &t->down);
+	tp_row_linear(t, y, m->t, a->act, l->down, NULL, &t->down);
 }
 
 void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t, void *dx,
@@ -55,7 +57,7 @@ void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts 
 	const void *all;
 
 	if (l->router) {
-		moe_backward(m, l, a, g, dx, dy, x, t->own);
+		moe_backward(m, l, a, g, t, dx, dy, x);
 		return;
 	}
 	all = tp_gather(t, dy);

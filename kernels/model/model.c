@@ -31,14 +31,8 @@ long param_count(const struct param *p)
 	return box_volume(&b);
 }
 
-static int supported(const struct model_config *c, const struct mesh *mesh, enum dtype t, struct err *e)
+static int supported(const struct model_config *c, enum dtype t, struct err *e)
 {
-	const struct layout *l = mesh ? &mesh->layout : NULL;
-
-	if (l && c->moe.experts && (l->ep > 1 || l->etp > 1))
-		return err_set(e, EX_UNAVAILABLE, "EP %ld, ETP %ld: experts that lie on several ranks are not built yet", l->ep, l->etp);
-	if (l && c->moe.shared_intermediate && l->tp > 1)
-		return err_set(e, EX_UNAVAILABLE, "TP %ld: a shared expert that lies on several ranks is not built yet", l->tp);
 	if (c->sliding_window)
 		return err_set(e, EX_UNAVAILABLE, "sliding_window %ld: sliding-window attention is not built yet", c->sliding_window);
 	if (c->head != HEAD_LM)
@@ -177,7 +171,7 @@ int model_init(struct model *m, const struct model_config *c, const struct ops *
 	       unsigned flags, struct err *e)
 {
 	memset(m, 0, sizeof(*m));
-	if (supported(c, mesh, t, e))
+	if (supported(c, t, e))
 		return -1;
 	param_table_init(&m->table, c);
 	for (long i = 0; i < m->table.n; i++)

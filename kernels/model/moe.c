@@ -1,5 +1,6 @@
 #include "kernels/model/moe.h"
 
+#include "kernels/model/ep.h"
 #include "libcommon/xalloc.h"
 
 #include <stdlib.h>
@@ -69,11 +70,11 @@ static void reserve(const struct model *m, long rows)
 	carve(o, m, rows);
 }
 
-size_t moe_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory)
+size_t moe_carve(struct mlp_acts *a, const struct model *m, long R, long S, char *memory)
 {
 	const struct moe_config *c = &m->table.config.moe;
-	size_t t = dtype_size(m->t), r = (size_t)rows, slots = r * (size_t)c->experts_per_token, at = 0;
-	size_t s = c->shared_intermediate ? r : 0, shared = s * (size_t)m->here.shared_intermediate * t;
+	size_t t = dtype_size(m->t), r = (size_t)S, slots = r * (size_t)c->experts_per_token, at = 0;
+	size_t s = c->shared_intermediate ? r : 0, shared = s ? (size_t)(R * m->here.shared_intermediate) * t : 0;
 	struct { void **p; size_t bytes; } part[] = {
 		{ (void **)&a->id, slots * sizeof(int) }, { (void **)&a->weight, slots * 4 },
 		{ (void **)&a->p, r * (size_t)c->experts * 4 }, { (void **)&a->lse, r * 4 },
@@ -137,58 +138,110 @@ static void route(const struct model *m, const struct layer *l, struct mlp_acts 
 	free(ids);
 }
 
-static void shared_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, const void *x, long rows)
+static void shared_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct tp *t, const void *x)
 {
 	const struct ops *k = m->k;
+	const void *all = tp_gather(t, x);
 
-	k->linear_fwd(a->sgate, m->t, x, &l->sgate->matrix, NULL, rows);
-	k->linear_fwd(a->sup, m->t, x, &l->sup->matrix, NULL, rows);
-	k->swiglu_fwd(a->sact, a->sgate, a->sup, rows * m->here.shared_intermediate, m->t);
-	k->linear_fwd(m->moe->shared, DTYPE_F32, a->sact, &l->sdown->matrix, NULL, rows);
-	k->linear_fwd(a->open, DTYPE_F32, x, &l->srouter->matrix, NULL, rows);
-	k->sigmoid_fwd(a->open, a->open, rows);
+	k->linear_fwd(a->sgate, m->t, all, &l->sgate->matrix, NULL, t->R);
+	k->linear_fwd(a->sup, m->t, all, &l->sup->matrix, NULL, t->R);
+	k->swiglu_fwd(a->sact, a->sgate, a->sup, t->R * m->here.shared_intermediate, m->t);
+	tp_row_linear(t, m->moe->shared, DTYPE_F32, a->sact, l->sdown, NULL, &t->shared);
+	k->linear_fwd(a->open, DTYPE_F32, x, &l->srouter->matrix, NULL, t->own);
+	k->sigmoid_fwd(a->open, a->open, t->own);
 }
 
-void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows)
+static void experts_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, long slots)
+{
+	const struct ops *k = m->k;
+	struct moe *o = m->moe;
+	long E = o->routing.experts;
+
+	k->grouped_fwd(a->gate, m->t, o->xs, l->gate->expert, o->offset, E);
+	k->grouped_fwd(a->up, m->t, o->xs, l->up->expert, o->offset, E);
+	k->swiglu_fwd(a->act, a->gate, a->up, slots * m->here.expert_intermediate, m->t);
+	k->grouped_fwd(o->o, DTYPE_F32, a->act, l->down->expert, o->offset, E);
+}
+
+void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct tp *t, void *y, const void *x)
 {
 	const struct ops *k = m->k;
 	const struct routing *s = &m->moe->routing;
 	struct moe *o = m->moe;
-	long slots = rows * s->k, hidden = m->table.config.hidden;
+	long rows = t->own, slots = rows * s->k, hidden = m->table.config.hidden;
 
 	reserve(m, rows);
 	k->linear_fwd(a->p, DTYPE_F32, x, &l->router->matrix, NULL, rows);
 	route(m, l, a, rows);
 	k->sort_slots(o->offset, o->from, o->place, a->id, rows, s);
 	k->embed_fwd(o->xs, x, o->from, slots, hidden, m->t);
-	k->grouped_fwd(a->gate, m->t, o->xs, l->gate->expert, o->offset, s->experts);
-	k->grouped_fwd(a->up, m->t, o->xs, l->up->expert, o->offset, s->experts);
-	k->swiglu_fwd(a->act, a->gate, a->up, slots * m->here.expert_intermediate, m->t);
-	k->grouped_fwd(o->o, DTYPE_F32, a->act, l->down->expert, o->offset, s->experts);
+	if (ep_over_ranks(m))
+		ep_forward(m, l);
+	else
+		experts_forward(m, l, a, slots);
 	if (l->sgate)
-		shared_forward(m, l, a, x, rows);
+		shared_forward(m, l, a, t, x);
 	k->combine(y, o->o, o->place, a->weight, a->open, l->sgate ? o->shared : NULL, rows, s->k, hidden, m->t);
 }
 
+/* How far the gates of all rows are open; and of the gradients of those, of which each rank has a part, the own rows. */
+static void open_of_all(float *all, struct tp *t, const float *open)
+{
+	for (int r = 0; t->split && r < t->c->size; r++)
+		t->in[r] = (size_t)(tp_first(t, r + 1) - tp_first(t, r)) * sizeof(float);
+	if (t->split)
+		comm_gather_v(t->c, all, open, t->in);
+	else
+		memcpy(all, open, (size_t)t->R * sizeof(float));
+}
+
+static void open_gradient(float *own, struct tp *t, const float *all)
+{
+	for (int r = 0; t->split && r < t->c->size; r++)
+		t->in[r] = (size_t)(tp_first(t, r + 1) - tp_first(t, r));
+	if (t->split)
+		comm_scatter_sum_f32(t->c, own, all, t->in);
+	else
+		memcpy(own, all, (size_t)t->R * sizeof(float));
+}
+
+/* The gradient of x through the inner products, added to dx. */
+static void shared_dx(const struct model *m, const struct layer *l, struct mlp_grads *g, struct tp *t, void *dx)
+{
+	bool alone = t->c->size == 1;
+	void *part = alone ? dx : m->moe->ds;   /* which has served */
+
+	tp_linear_dx(t, part, g->gate, &l->sgate->matrix, alone);
+	tp_linear_dx(t, part, g->act, &l->sup->matrix, true);
+	tp_finish_dx(t, part);
+	if (!alone)
+		m->k->add(dx, dx, part, t->own * m->table.config.hidden, m->t);
+}
+
 /* Adds to dx. */
-static void shared_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx,
-			    const void *dy, const void *x, long rows)
+static void shared_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t,
+			    void *dx, const void *dy, const void *x)
 {
 	const struct ops *k = m->k;
 	struct moe *o = m->moe;
-	long width = m->here.shared_intermediate;
+	long width = m->here.shared_intermediate, R = t->R;
+	float *open = k->alloc((size_t)R * 8 + 4, "gates of a shared expert"), *dopen = open + R;
+	const void *all = tp_gather(t, dy);
 
-	k->linear_dx(g->act, m->t, dy, &l->sdown->matrix, rows, false);
-	k->weigh_bwd(o->dweight, g->act, a->sact, NULL, a->open, rows, 1, width, m->t);
-	linear_gradient(m, l->sdown, NULL, dy, a->sact, rows);
-	k->swiglu_bwd(g->gate, g->act, g->act, a->sgate, a->sup, rows * width, m->t);
-	linear_gradient(m, l->sgate, NULL, g->gate, x, rows);
-	linear_gradient(m, l->sup, NULL, g->act, x, rows);
-	k->linear_dx(dx, m->t, g->gate, &l->sgate->matrix, rows, true);
-	k->linear_dx(dx, m->t, g->act, &l->sup->matrix, rows, true);
-	k->sigmoid_bwd(o->dz, o->dweight, a->open, rows, m->t);
-	linear_gradient(m, l->srouter, NULL, o->dz, x, rows);
-	k->linear_dx(dx, m->t, o->dz, &l->srouter->matrix, rows, true);
+	open_of_all(open, t, a->open);
+	k->linear_dx(g->act, m->t, all, &l->sdown->matrix, R, false);
+	k->weigh_bwd(dopen, g->act, a->sact, NULL, open, R, 1, width, m->t);
+	open_gradient(o->dweight, t, dopen);
+	k->release(open);
+	linear_gradient(m, l->sdown, NULL, all, a->sact, R);
+	k->swiglu_bwd(g->gate, g->act, g->act, a->sgate, a->sup, R * width, m->t);
+	all = tp_gather(t, x);
+	linear_gradient(m, l->sgate, NULL, g->gate, all, R);
+	linear_gradient(m, l->sup, NULL, g->act, all, R);
+	shared_dx(m, l, g, t, dx);
+	k->sigmoid_bwd(o->dz, o->dweight, a->open, t->own, m->t);
+	linear_gradient(m, l->srouter, NULL, o->dz, x, t->own);
+	k->linear_dx(dx, m->t, o->dz, &l->srouter->matrix, t->own, true);
 }
 
 static void expert_gradient(const struct model *m, struct weight *w, const void *dy, const void *x)
@@ -199,30 +252,57 @@ static void expert_gradient(const struct model *m, struct weight *w, const void 
 		m->k->grouped_dw(w->grad, dy, x, o->offset, o->routing.experts, w->expert->n, w->expert->k, m->t);
 }
 
-void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,
-		  const void *x, long rows)
+static void experts_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, long rows)
+{
+	const struct ops *k = m->k;
+	struct moe *o = m->moe;
+	long E = o->routing.experts, width = m->here.expert_intermediate;
+
+	k->grouped_dx(g->act, m->t, o->ds, l->down->expert, o->offset, E, false);
+	k->weigh_bwd(o->dweight, g->act, a->act, o->place, a->weight, rows, o->routing.k, width, m->t);
+	expert_gradient(m, l->down, o->ds, a->act);
+	k->swiglu_bwd(g->gate, g->act, g->act, a->gate, a->up, rows * o->routing.k * width, m->t);
+	expert_gradient(m, l->gate, g->gate, o->xs);
+	expert_gradient(m, l->up, g->act, o->xs);
+	k->grouped_dx(o->o, DTYPE_F32, g->gate, l->gate->expert, o->offset, E, false);
+	k->grouped_dx(o->o, DTYPE_F32, g->act, l->up->expert, o->offset, E, true);
+}
+
+/* The same where they lie over ranks, by places. */
+static void far_experts_backward(const struct model *m, const struct layer *l, const struct mlp_acts *a, long slots)
+{
+	struct moe *o = m->moe;
+	float *weight = m->k->alloc((size_t)slots * 8 + 4, "weights of slots"), *back = weight + slots;
+
+	for (long i = 0; i < slots; i++)
+		weight[o->place[i]] = a->weight[i];
+	ep_backward(m, l, weight);
+	memcpy(back, o->dweight, (size_t)slots * sizeof(float));
+	for (long i = 0; i < slots; i++)
+		o->dweight[i] = back[o->place[i]];
+	m->k->release(weight);
+}
+
+void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t, void *dx,
+		  const void *dy, const void *x)
 {
 	const struct ops *k = m->k;
 	const struct routing *s = &m->moe->routing;
 	struct moe *o = m->moe;
-	long slots = rows * s->k, hidden = m->table.config.hidden, width = m->here.expert_intermediate;
+	long rows = t->own, slots = rows * s->k, hidden = m->table.config.hidden;
 	struct router_loss own;
 
 	k->sort_slots(o->offset, o->from, o->place, a->id, rows, s);
 	k->embed_fwd(o->xs, x, o->from, slots, hidden, m->t);
 	k->embed_fwd(o->ds, dy, o->from, slots, hidden, m->t);
-	k->grouped_dx(g->act, m->t, o->ds, l->down->expert, o->offset, s->experts, false);
-	k->weigh_bwd(o->dweight, g->act, a->act, o->place, a->weight, rows, s->k, width, m->t);
-	expert_gradient(m, l->down, o->ds, a->act);
-	k->swiglu_bwd(g->gate, g->act, g->act, a->gate, a->up, slots * width, m->t);
-	expert_gradient(m, l->gate, g->gate, o->xs);
-	expert_gradient(m, l->up, g->act, o->xs);
-	k->grouped_dx(o->o, DTYPE_F32, g->gate, l->gate->expert, o->offset, s->experts, false);
-	k->grouped_dx(o->o, DTYPE_F32, g->act, l->up->expert, o->offset, s->experts, true);
+	if (ep_over_ranks(m))
+		far_experts_backward(m, l, a, slots);
+	else
+		experts_backward(m, l, a, g, rows);
 	k->unpermute(dx, o->o, o->place, rows, s->k, hidden, m->t);
 	k->route_bwd(o->dz, o->dweight, a->id, a->weight, a->p, a->lse, router_losses(&own, m, l, a, rows), rows, s, m->t);
 	linear_gradient(m, l->router, NULL, o->dz, x, rows);
 	k->linear_dx(dx, m->t, o->dz, &l->router->matrix, rows, true);
 	if (l->sgate)
-		shared_backward(m, l, a, g, dx, dy, x, rows);
+		shared_backward(m, l, a, g, t, dx, dy, x);
 }

@@ -35,10 +35,11 @@ size_t moe_bytes(const struct model *m, long rows);     /* of memory that `rows`
 
 /* For the rows of the layers that follow; either may be NULL. */
 void moe_give(const struct model *m, const int *given, int *taken);
-size_t moe_carve(struct mlp_acts *a, const struct model *m, long rows, char *memory);
-void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, void *y, const void *x, long rows);
-void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, void *dx, const void *dy,
-		  const void *x, long rows);
+size_t moe_carve(struct mlp_acts *a, const struct model *m, long R, long S, char *memory);
+/* Own rows (tp.h), as mlp_forward(). */
+void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct tp *t, void *y, const void *x);
+void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t, void *dx,
+		  const void *dy, const void *x);
 
 /* Counts what the layer's rows visit, o->offset being theirs, and says what its losses add; NULL: nothing. */
 const struct router_loss *router_losses(struct router_loss *out, const struct model *m, const struct layer *l,

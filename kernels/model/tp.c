@@ -49,19 +49,22 @@ static const struct param *any(const struct model *m, enum param_kind kind)
 void tp_init(struct tp *t, const struct model *m, bool split)
 {
 	long n = m->mesh->tp.size;
-	const struct param *down = any(m, PARAM_DOWN);
+	const struct param *down = any(m, PARAM_DOWN), *shared = any(m, PARAM_SHARED_DOWN);
 
 	*t = (struct tp){ .m = m, .c = &m->mesh->tp, .split = split && n > 1 };
-	t->cut = xcalloc(3 * (size_t)(n + 1), sizeof(long));
+	t->cut = xcalloc(4 * (size_t)(n + 1), sizeof(long));
 	t->out = xcalloc(4 * (size_t)n, sizeof(size_t));
 	t->in = t->out + 2 * n;
 	t->o = (struct tree_cut){ n, t->cut };
 	t->down = (struct tree_cut){ n, t->cut + n + 1 };
-	t->vocab = (struct tree_cut){ n, t->cut + 2 * (n + 1) };
+	t->shared = (struct tree_cut){ n, t->cut + 2 * (n + 1) };
+	t->vocab = (struct tree_cut){ n, t->cut + 3 * (n + 1) };
 	tp_chunk_cut(t->cut, any(m, PARAM_O), &m->mesh->layout);
 	if (down)
 		tp_chunk_cut(t->cut + n + 1, down, &m->mesh->layout);
-	vocab_cut(t->cut + 2 * (n + 1), m);
+	if (shared)
+		tp_chunk_cut(t->cut + 2 * (n + 1), shared, &m->mesh->layout);
+	vocab_cut(t->cut + 3 * (n + 1), m);
 }
 
 void tp_release(struct tp *t)
@@ -91,8 +94,12 @@ size_t tp_carve(struct tp *t, const struct model *m, long rows, bool split, char
 	if (n == 1)
 		return 0;
 	tp_init(&cuts, m, split);
-	mine = larger(1, larger(tree_parts_of(&cuts.o, m->mesh->tp.rank), tree_parts_of(&cuts.down, m->mesh->tp.rank)));
-	all = larger(tree_parts_all(&cuts.o), tree_parts_all(&cuts.down));
+	const struct tree_cut *const rows_of_k[] = { &cuts.o, &cuts.down, &cuts.shared };
+	mine = all = 1;
+	for (int i = 0; i < 3; i++) {
+		mine = larger(mine, tree_parts_of(rows_of_k[i], m->mesh->tp.rank));
+		all = larger(all, tree_parts_all(rows_of_k[i]));
+	}
 	tp_release(&cuts);
 	sum = line_up((size_t)(mine * rows * H) * 4);
 	got = line_up((size_t)(larger(all * own, rows) * H) * 4);
@@ -151,12 +158,13 @@ static void exchange_parts(struct tp *t, const struct weight *w, const void *x, 
 	comm_all_to_all(t->c, t->got, t->in, t->sum, t->out);
 }
 
-void tp_row_linear(struct tp *t, void *y, const void *x, const struct weight *w, const struct weight *bias, const struct tree_cut *c)
+void tp_row_linear(struct tp *t, void *y, enum dtype ty, const void *x, const struct weight *w, const struct weight *bias,
+		   const struct tree_cut *c)
 {
 	const struct ops *k = t->m->k;
 
 	if (t->c->size == 1) {
-		k->linear_fwd(y, t->m->t, x, &w->matrix, value_of(bias), t->R);
+		k->linear_fwd(y, ty, x, &w->matrix, value_of(bias), t->R);
 		return;
 	}
 	if (t->split) {
@@ -167,7 +175,7 @@ void tp_row_linear(struct tp *t, void *y, const void *x, const struct weight *w,
 			t->in[r] = (size_t)(t->R * tree_parts_of(c, r) * w->matrix.n) * 4;
 		comm_gather_v(t->c, t->got, t->sum, t->in);
 	}
-	k->linear_join(y, t->m->t, t->got, c, value_of(bias), t->own, w->matrix.n);
+	k->linear_join(y, ty, t->got, c, value_of(bias), t->own, w->matrix.n);
 }
 
 void tp_linear_dx(struct tp *t, void *dx, const void *dy, const struct matrix *w, bool add)

@@ -9,7 +9,7 @@
  * whole.  "own" rows are those that this rank has, R >= own all of them.
  *
  *	h = tp_gather(t, x)             own rows to all rows, for a product with a matrix whose outputs are cut
- *	tp_row_linear(t, y, x, ...)     y[own] = x[R] W^T + b of a matrix whose K is cut: the fp32 sums travel, and are joined by the
+ *	tp_row_linear(t, y, ty, x, ...) y[own] = x[R] W^T + b of a matrix whose K is cut: the fp32 sums travel, and are joined by the
  *	                                tree of all chunks and rounded once, as one rank does
  *	tp_linear_dx(t, dx, dy, w, add) ... and at the end tp_finish_dx(t, dx): the gradient of tp_gather(): every rank's part of it
  *	                                summed in fp32 in order of ranks, own rows, rounded
@@ -27,8 +27,8 @@ struct tp {
 	void *all;              /* [R, H] of type t: what tp_gather() gives, until the next */
 	float *sum;             /* fp32, [R, H], or the parts of this rank of each row */
 	float *got;             /* fp32, what comes from the other ranks */
-	struct tree_cut o, down, vocab; /* chunks of o_proj and of a dense down_proj; blocks of the vocabulary */
-	long *cut;              /* owned: memory of the three */
+	struct tree_cut o, down, shared, vocab; /* chunks of o_proj, of a dense and a shared expert's down_proj; blocks of the vocabulary */
+	long *cut;              /* owned: memory of the four */
 	size_t *out, *in;       /* owned: [2 ranks] bytes or elements a rank */
 };
 
@@ -45,7 +45,9 @@ static inline long tp_first(const struct tp *t, long rank)      /* the first row
 long tp_most(const struct model *m, long rows, bool split);
 
 const void *tp_gather(struct tp *t, const void *x);
-void tp_row_linear(struct tp *t, void *y, const void *x, const struct weight *w, const struct weight *bias, const struct tree_cut *c);
+/* y of type ty, as the model's or F32. */
+void tp_row_linear(struct tp *t, void *y, enum dtype ty, const void *x, const struct weight *w, const struct weight *bias,
+		   const struct tree_cut *c);
 void tp_linear_dx(struct tp *t, void *dx, const void *dy, const struct matrix *w, bool add);
 void tp_finish_dx(struct tp *t, void *dx);
 /* Rows of the embedding, each from the rank that holds it; its gradient. */

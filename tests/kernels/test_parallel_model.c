@@ -32,7 +32,7 @@ static struct model_config shape(long hidden, long inter, long layers, long head
 	return c;
 }
 
-enum { NORMED, BIASED, PLAIN, LONG };
+enum { NORMED, BIASED, PLAIN, LONG, EXPERTS, SHARED };
 
 /* Sizes are pairwise distinct, and the vocabulary has four blocks, the last short. */
 static struct model_config config(int which)
@@ -47,6 +47,14 @@ static struct model_config config(int which)
 		c.qkv_bias = c.o_bias = c.tied = true;
 	} else if (which == PLAIN) {
 		c = shape(36, 56, 5, 16, 8, 4);
+	} else if (which == EXPERTS) {
+		c = shape(28, 40, 3, 12, 2, 6);
+		c.moe = (struct moe_config){ .experts = 6, .experts_per_token = 3, .intermediate = 24, .norm_topk = true, .step = 1 };
+	} else if (which == SHARED) {
+		/* The second layer has no experts; there are more of them than rows of some batches can visit. */
+		c = shape(20, 48, 3, 6, 3, 10);
+		c.moe = (struct moe_config){ .experts = 40, .experts_per_token = 2, .intermediate = 16, .shared_intermediate = 42, .step = 1,
+					     .mlp_only = { 2 } };
 	} else {
 		c = shape(96, 256, 3, 4, 2, 16);
 		c.max_position = MOST_ROWS;
@@ -55,16 +63,32 @@ static struct model_config config(int which)
 	return c;
 }
 
-static const struct { int model; long tp, cp, pp; const char *stages; bool same; } cases[] = {
-	{ NORMED, 1, 1, 1, NULL, true }, { BIASED, 1, 1, 1, NULL, true },
-	{ NORMED, 2, 1, 1, NULL, true }, { PLAIN, 2, 1, 1, NULL, true }, { BIASED, 1, 2, 1, NULL, true },
-	{ BIASED, 1, 1, 2, "1,2", true }, { NORMED, 1, 1, 2, "2,1", true }, { NORMED, 1, 2, 1, NULL, true },
-	{ BIASED, 3, 1, 1, NULL, true }, { NORMED, 1, 3, 1, NULL, true }, { PLAIN, 1, 1, 3, "3,0,2", true },
+static const struct { int model; long tp, cp, pp; const char *stages; bool same; long ep, etp; } cases[] = {
+	{ NORMED, 1, 1, 1, NULL, true, 1, 1 }, { BIASED, 1, 1, 1, NULL, true, 1, 1 },
+	{ NORMED, 2, 1, 1, NULL, true, 1, 1 }, { PLAIN, 2, 1, 1, NULL, true, 1, 1 },
+	{ BIASED, 1, 2, 1, NULL, true, 1, 1 }, { BIASED, 1, 1, 2, "1,2", true, 1, 1 },
+	{ NORMED, 1, 1, 2, "2,1", true, 1, 1 }, { NORMED, 1, 2, 1, NULL, true, 1, 1 },
+	{ BIASED, 3, 1, 1, NULL, true, 1, 1 }, { NORMED, 1, 3, 1, NULL, true, 1, 1 },
+	{ PLAIN, 1, 1, 3, "3,0,2", true, 1, 1 },
 	/* more ranks than kv heads: one more chunk a rank than one rank has */
-	{ NORMED, 4, 1, 1, NULL, false }, { PLAIN, 4, 1, 1, NULL, true }, { NORMED, 2, 2, 1, NULL, true }, { NORMED, 2, 1, 2, "1,2", true },
-	{ BIASED, 1, 2, 2, "2,1", true }, { PLAIN, 2, 1, 2, "1,4", true },
-	{ BIASED, 3, 2, 1, NULL, true }, { PLAIN, 2, 3, 1, NULL, true }, { BIASED, 3, 1, 2, "1,2", true }, { PLAIN, 1, 2, 3, "1,1,3", true },
-	{ PLAIN, 8, 1, 1, NULL, true }, { PLAIN, 2, 2, 2, "2,3", true }, { PLAIN, 4, 1, 2, "4,1", true },
+	{ NORMED, 4, 1, 1, NULL, false, 1, 1 }, { PLAIN, 4, 1, 1, NULL, true, 1, 1 },
+	{ NORMED, 2, 2, 1, NULL, true, 1, 1 }, { NORMED, 2, 1, 2, "1,2", true, 1, 1 },
+	{ BIASED, 1, 2, 2, "2,1", true, 1, 1 }, { PLAIN, 2, 1, 2, "1,4", true, 1, 1 },
+	{ BIASED, 3, 2, 1, NULL, true, 1, 1 }, { PLAIN, 2, 3, 1, NULL, true, 1, 1 },
+	{ BIASED, 3, 1, 2, "1,2", true, 1, 1 }, { PLAIN, 1, 2, 3, "1,1,3", true, 1, 1 },
+	/* experts: on every rank; over EP; over ETP; over both; a shared one over TP */
+	{ EXPERTS, 1, 1, 1, NULL, true, 1, 1 }, { SHARED, 1, 1, 1, NULL, true, 1, 1 },
+	{ EXPERTS, 2, 1, 1, NULL, true, 1, 1 }, { EXPERTS, 2, 1, 1, NULL, true, 2, 1 },
+	{ EXPERTS, 1, 2, 1, NULL, true, 2, 1 }, { EXPERTS, 2, 1, 1, NULL, true, 1, 2 },
+	{ SHARED, 1, 2, 1, NULL, true, 1, 2 }, { SHARED, 1, 1, 2, "1,2", true, 1, 1 },
+	{ SHARED, 3, 1, 1, NULL, true, 1, 1 }, { EXPERTS, 1, 3, 1, NULL, true, 3, 1 },
+	{ EXPERTS, 1, 3, 1, NULL, true, 1, 3 }, { SHARED, 1, 4, 1, NULL, true, 4, 1 },
+	{ EXPERTS, 2, 2, 1, NULL, true, 2, 2 }, { SHARED, 1, 4, 1, NULL, true, 2, 2 },
+	{ EXPERTS, 2, 2, 1, NULL, true, 2, 1 }, { EXPERTS, 2, 1, 2, "1,2", true, 2, 1 },
+	{ SHARED, 3, 2, 1, NULL, true, 2, 1 }, { EXPERTS, 2, 3, 1, NULL, true, 3, 2 },
+	{ SHARED, 1, 4, 2, "2,1", true, 2, 2 }, { EXPERTS, 2, 2, 2, "1,2", true, 2, 2 },
+	{ PLAIN, 8, 1, 1, NULL, true, 1, 1 }, { PLAIN, 2, 2, 2, "2,3", true, 1, 1 },
+	{ PLAIN, 4, 1, 2, "4,1", true, 1, 1 },
 };
 
 static int ids[MOST_ROWS], target[MOST_ROWS];
@@ -135,17 +159,24 @@ static float *values(const struct model *m, long i)
 /* Each number of the box within the whole. */
 static void walk(float *box, float *whole, const struct param *p, const struct box *b, bool to_box)
 {
-	long cols = p->rank > 1 ? b->extent[1] : 1, ld = p->rank > 1 ? p->shape[1] : 1, first = p->rank > 1 ? b->start[1] : 0;
+	long start[3] = { 0 }, extent[3] = { 1, 1, 1 }, size[3] = { 1, 1, 1 };
 
-	for (long r = 0; r < b->extent[0]; r++)
-		for (long c = 0; c < cols; c++) {
-			float *at = whole + (b->start[0] + r) * ld + first + c;
+	for (int d = 0; d < p->rank; d++) {
+		start[3 - p->rank + d] = b->start[d];
+		extent[3 - p->rank + d] = b->extent[d];
+		size[3 - p->rank + d] = p->shape[d];
+	}
+	for (long x = 0; x < extent[0]; x++)
+		for (long y = 0; y < extent[1]; y++)
+			for (long z = 0; z < extent[2]; z++) {
+				float *at = whole + ((start[0] + x) * size[1] + start[1] + y) * size[2] + start[2] + z;
+				float *here = box + (x * extent[1] + y) * extent[2] + z;
 
-			if (to_box)
-				box[r * cols + c] = *at;
-			else
-				*at += box[r * cols + c];
-		}
+				if (to_box)
+					*here = *at;
+				else
+					*at += *here;
+			}
 }
 
 static void load(struct model *m, int which, struct mesh *mesh, enum dtype t, unsigned flags)
@@ -301,6 +332,8 @@ static void try_case(size_t i, enum dtype t)
 	layout_init(&l, c.layers);
 	l.tp = cases[i].tp;
 	l.cp = cases[i].cp;
+	l.ep = cases[i].ep;
+	l.etp = cases[i].etp;
 	if (cases[i].stages && layout_parse_stages(&l, cases[i].stages, &e))
 		die_err(&e);
 	if (layout_world(&l) != world.size) {
@@ -309,7 +342,8 @@ static void try_case(size_t i, enum dtype t)
 	}
 	if (layout_check(&l, &c, &e) || mesh_init(&mesh, &l, &world, &e))
 		die_err(&e);
-	snprintf(name, sizeof(name), "model %d, %s, tp %ld cp %ld pp %ld", cases[i].model, dtype_name(t), l.tp, l.cp, l.pp);
+	snprintf(name, sizeof(name), "model %d, %s, tp %ld cp %ld pp %ld ep %ld etp %ld", cases[i].model, dtype_name(t), l.tp, l.cp, l.pp, l.ep,
+		 l.etp);
 	load(&one, cases[i].model, NULL, t, MODEL_TRAIN);
 	load(&m, cases[i].model, &mesh, t, MODEL_TRAIN);
 	run(&want, &one, true, false, 0.7f);
