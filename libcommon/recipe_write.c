@@ -125,7 +125,7 @@ int recipe_write_json(struct json_out *out, const struct recipe *r)
 /* Where things are, how much machine there is and how a model lies over it: no part of what is computed. */
 static bool is_place(const char *path)
 {
-	static const char *const layout[] = { "_parallel_size", "_pipeline_stage", ".sequence_parallel" };
+	static const char *const layout[] = { "_parallel_size", "_pipeline_stage" };
 	static const char *const prefix[] = { "checkpointing.", "logger.", "cluster.", "cairn.device", "cairn.isa", "cairn.threads", "cairn.memory" };
 
 	for (size_t i = 0; i < sizeof(prefix) / sizeof(*prefix); i++)

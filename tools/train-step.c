@@ -113,7 +113,7 @@ static void dry_run(struct job *j, enum dtype t)
 	struct json_out out = { 0 };
 
 	/* A model that infers holds what pass_bytes() looks at. */
-	if (model_init(&small, &j->cfg, j->k, &j->mesh, t, 1, start_sequence_parallel(j->r, &j->mesh), &e))
+	if (model_init(&small, &j->cfg, j->k, &j->mesh, t, 1, 0, &e))
 		die_err(&e);
 	own[0] = model_memory(&small.table, &j->mesh.layout, &j->mesh.at, t, true);
 	own[1] = (long)pipeline_bytes(&small, rows, true, trainer_recomputes(j->r), j->mesh.layout.pp);
@@ -270,7 +270,7 @@ int main(int argc, char **argv)
 	if (o.dry_run)
 		dry_run(&j, t);
 	open_lessons(&j);
-	load_model(&j.m, &j.c, j.k, &j.mesh, t, 0, (o.evaluate ? 0 : MODEL_TRAIN) | start_freeze(j.r) | start_sequence_parallel(j.r, &j.mesh));
+	load_model(&j.m, &j.c, j.k, &j.mesh, t, 0, (o.evaluate ? 0 : MODEL_TRAIN) | start_freeze(j.r));
 	trainer_init(&j.t, &j.m, j.r, j.algorithm, j.c.counters);
 
 	j.start = seconds_now();

@@ -289,7 +289,7 @@ int main(int argc, char **argv)
 	k = start_ops();
 	start_mesh(&r.mesh, r.r, &r.c);
 	if (model_init(&r.m, &r.c, k, &r.mesh, dtype_find(recipe_str(r.r, "policy.precision")), 0,
-		       MODEL_TRAIN | start_sequence_parallel(r.r, &r.mesh), &e))
+		       MODEL_TRAIN, &e))
 		die_err(&e);
 	r.first = xcalloc((size_t)r.m.table.n + 1, sizeof(long));
 	for (long i = 0; i < r.m.table.n; i++)

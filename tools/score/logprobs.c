@@ -51,7 +51,7 @@ static void under(float **lp, const struct samples *set, const long *pick, long 
 	load_checkpoint(&c, dir);
 	load_config(&cfg, &c);
 	start_mesh_forward(&mesh, r, &cfg);
-	load_model(&m, &c, k, &mesh, start_precision(r, &c), 0, start_sequence_parallel(r, &mesh));
+	load_model(&m, &c, k, &mesh, start_precision(r, &c), 0, 0);
 	check_lengths(set, &m.table.config, dir);
 	replay = policy && replay_wanted(r, &m.table.config);
 	for (long i = 0; i < n; i++)

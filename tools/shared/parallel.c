@@ -153,13 +153,3 @@ int start_ranks_here(void)
 	free(all);
 	return n;
 }
-
-unsigned start_sequence_parallel(const struct recipe *r, const struct mesh *m)
-{
-	bool megatron = recipe_bool(r, "policy.megatron_cfg.enabled");
-
-	if (m->layout.tp == 1)
-		return 0;
-	return recipe_bool(r, megatron ? "policy.megatron_cfg.sequence_parallel" : "policy.dtensor_cfg.sequence_parallel") ?
-		       MODEL_SEQUENCE : 0;
-}

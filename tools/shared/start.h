@@ -34,7 +34,6 @@ int layout_from_recipe(struct layout *l, const struct recipe *r, const struct mo
 int start_ranks_here(void);     /* ranks on this host */
 /* MODEL_FREEZE_ROUTER where the recipe says so. */
 unsigned start_freeze(const struct recipe *r);
-unsigned start_sequence_parallel(const struct recipe *r, const struct mesh *m);        /* MODEL_SEQUENCE or 0 */
 
 /* policy.precision where it is not null; else what trained the checkpoint; else by its weights (float32 stays float32). */
 enum dtype start_precision(const struct recipe *r, const struct checkpoint *c);
