@@ -1,6 +1,6 @@
 #!/bin/sh
-# Models with experts over ranks that each have all experts: steps with losses of routers, in DP, TP, CP and PP, against one rank;
-# a rollout dealt out with its experts written down.
+# Models with experts over ranks: steps with losses of routers, in DP, TP, CP, PP, EP and ETP, against one rank; a rollout dealt out
+# with its experts written down.
 # shellcheck shell=sh
 . "$CAIRN_ROOT/tests/lib/tap.sh"
 . "$CAIRN_ROOT/tests/lib/ranks.sh"
@@ -32,13 +32,16 @@ for model in qwen3_moe qwen2_moe; do
 		$key.freeze_moe_router=false $key.moe_router_load_balancing_type=aux_loss cairn.moe_z_loss_coeff=0.01
 	run 0 "$model: one rank" cairn train-step "$@" -o one.$model
 	cp out one.out
-	for how in "2 DP -" "3 DP -" "2 PP pipeline" "2 CP context" "2 TP tensor"; do
+	for how in "2 DP -" "3 DP -" "2 PP pipeline" "2 CP context" "2 TP tensor" "2 ETP expert_tensor" "4 EP expert"; do
 		n=${how%% *} kind=${how##* } where=${how#* }; where="$model, ${where% *} $n"
 		size=; [ "$kind" = - ] || size=$key.${kind}_model_parallel_size=$n
-		[ "$kind" = context ] && size=$key.context_parallel_size=$n
-		if [ "$model $kind" = "qwen2_moe tensor" ]; then
-			continue
-		fi
+		case $kind in
+		context) size=$key.context_parallel_size=$n ;;
+		expert_tensor) size=$key.${kind}_parallel_size=$n ;;
+		# Over data and tensor ranks; five experts are not divided by two.
+		expert) [ $model = qwen3_moe ] || continue
+			size="$key.expert_model_parallel_size=2 $key.tensor_model_parallel_size=2 $key.expert_tensor_parallel_size=2" ;;
+		esac
 		rm -rf there
 		# shellcheck disable=SC2086
 		run 0 "$where" ranks "$n" train-step "$@" $size -o there
@@ -53,6 +56,11 @@ run 0 "a rollout" cairn rollout "$@" -o alone
 run 0 "over two ranks" ranks 2 rollout "$@" -o dealt
 cairn inspect alone --jsonl >alone.jsonl
 cairn inspect dealt --jsonl | cmp - alone.jsonl; ok $? "the same samples with the same experts"
+for size in expert_model expert_tensor; do
+	rm -rf dealt
+	run 0 "over two ranks, $size" ranks 2 rollout "$@" $key.enabled=true $key.${size}_parallel_size=2 -o dealt
+	cairn inspect dealt --jsonl | cmp - alone.jsonl; ok $? "the same samples with the same experts"
+done
 cairn rollout "$@" --jsonl >alone.jsonl
 run 0 "printed" ranks 2 rollout "$@" --jsonl
 cmp out alone.jsonl; ok $? "the same too"
