@@ -37,8 +37,25 @@ like 4 wide $tp=2
 like 4 wide $tp=4
 like 4 tied $pp=2 $cp=2
 like 6 tied $pp=3 $last=1
+like 4 wide $cp=2
 like 8 tied $tp=2 $pp=2 $cp=2 $sp
 like 8 wide $tp=2 $pp=2 $sp
+
+# -- experts, which lie over all other dimensions ------------------------------------------------------
+experts='"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 36'
+model routed qwen3_moe 4 2 false 80 "$experts, \"norm_topk_prob\": true"
+model shared qwen2_moe 4 2 true 80 "$experts, \"shared_expert_intermediate_size\": 44, \"mlp_only_layers\": [1]"
+like 2 routed $ep=2
+like 3 shared $ep=3
+like 2 shared $etp=2
+like 4 routed $ep=2
+like 2 shared $tp=2 $ep=2
+like 2 routed $tp=2 $etp=2
+like 2 routed $cp=2 $ep=2
+like 4 shared $pp=2 $ep=2
+like 4 routed $ep=2 $etp=2
+like 8 shared $tp=2 $cp=2 $ep=4
+like 16 routed $tp=2 $cp=2 $pp=2 $ep=2 $etp=2
 
 run 64 "a layout that the model can not have" ranks 2 "$layouts" plain.json x $small $megatron $tp=2
 is "$(wc -l <err)" 1 "one line"; has err "3 key-value heads.*use tp 1" "says what to change"
