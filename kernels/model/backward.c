@@ -6,9 +6,15 @@ static void mlp_block_backward(struct pass *p, const struct layer *l, struct act
 {
 	const struct model *m = p->m;
 	struct pass_work *w = p->work;
+	long H = m->table.config.hidden;
 
+	if (pass_is_lean(p->keep, p->recompute)) {
+		m->k->rmsnorm_fwd(a->h2, NULL, a->x2, l->norm2->value, w->tp.own, H, (float)m->table.config.rms_eps, m->t);
+		if (!m->moe)
+			m->k->swiglu_fwd(a->mlp.act, a->mlp.gate, a->mlp.up, w->tp.R * m->here.intermediate, m->t);
+	}
 	mlp_backward(m, l, &a->mlp, &w->mlp, &w->tp, w->dh, w->dx, a->h2);
-	m->k->rmsnorm_bwd(w->dx, l->norm2->grad, w->dh, a->x2, l->norm2->value, a->rstd2, w->tp.own, m->table.config.hidden, true, m->t);
+	m->k->rmsnorm_bwd(w->dx, l->norm2->grad, w->dh, a->x2, l->norm2->value, a->rstd2, w->tp.own, H, true, m->t);
 }
 
 /*
@@ -78,6 +84,8 @@ static void attention_backward(struct pass *p, const struct layer *l, struct act
 	k->linear_dx(w->dmid, m->t, dy, &l->o->matrix, tp->R, false);
 	attention_core_backward(p, a);
 	heads_backward(p, l, a, &dq, &dk);
+	if (pass_is_lean(p->keep, p->recompute))
+		k->rmsnorm_fwd(a->h1, NULL, a->x, l->norm1->value, tp->own, m->table.config.hidden, (float)m->table.config.rms_eps, m->t);
 	h = tp_gather(tp, a->h1);
 	linear_gradient(m, l->q, l->qb, dq, h, tp->R);
 	linear_gradient(m, l->k, l->kb, dk, h, tp->R);
@@ -124,7 +132,7 @@ void pass_backward(struct pass *p, const float *dlp)
 	for (long i = p->layers - 1; i >= 0; i--) {
 		const struct layer *l = m->layer + p->layer_first + i;
 
-		if (p->recompute)
+		if (p->recompute == RECOMPUTE_LAYERS)
 			pass_layer(p, i, w->dh); /* the output is known already and only has to go somewhere */
 		mlp_block_backward(p, l, pass_acts(p, i));
 		attention_backward(p, l, pass_acts(p, i));

@@ -36,7 +36,7 @@ static size_t carve(struct cache *c, const struct model *m, long max_rows, long 
 {
 	size_t h = line_up((size_t)(max_rows * m->table.config.hidden) * dtype_size(m->t)), at;
 	size_t z = line_up((size_t)(max_want * m->table.config.vocab) * 4), cut = m->mesh->tp.size > 1 ? z : 0;
-	size_t acts = acts_carve(memory ? &c->acts : NULL, m, max_rows, max_rows, memory ? memory + 4 * h : NULL);
+	size_t acts = acts_carve(memory ? &c->acts : NULL, m, max_rows, max_rows, false, memory ? memory + 4 * h : NULL);
 
 	at = 4 * h + acts;
 	if (memory) {

@@ -60,8 +60,11 @@ void reduce_begin(struct model *m);     /* nothing is summed yet */
 /* A backward pass has done with that layer and all above it; where it is the last one their sums begin. */
 void layer_ready(struct model *m, long layer);
 
-/* Memory of up to R rows, S of them own; memory NULL: only count (a may then be NULL). */
-size_t acts_carve(struct acts *a, const struct model *m, long R, long S, char *memory);
+/*
+ * Memory of up to R rows, S of them own; memory NULL: only count (a may then be NULL).  lean: without h1, h2 and, in a model without
+ * experts, mlp.act, which the caller sets.
+ */
+size_t acts_carve(struct acts *a, const struct model *m, long R, long S, bool lean, char *memory);
 /*
  * The MLP of a layer, without norm and residual: y[S, H] = mlp(x[S, H]), own rows (tp.h; the same rows on every rank of the TP group
  * where t->split is not set).  Memory is carved by the caller as above.  mlp_backward: dx = d loss / d x from dy, and adds to the
@@ -70,7 +73,7 @@ size_t acts_carve(struct acts *a, const struct model *m, long R, long S, char *m
 struct mlp_grads {
 	void *act, *gate;       /* [R, I] scratch */
 };
-size_t mlp_carve(struct mlp_acts *a, const struct model *m, long R, long S, char *memory);
+size_t mlp_carve(struct mlp_acts *a, const struct model *m, long R, long S, bool lean, char *memory);
 size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long R, long S, char *memory);
 void mlp_forward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct tp *t, void *y, const void *x);
 void mlp_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t, void *dx,

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-size_t acts_carve(struct acts *a, const struct model *m, long R, long S, char *memory)
+size_t acts_carve(struct acts *a, const struct model *m, long R, long S, bool lean, char *memory)
 {
 	const struct model_config *c = &m->table.config;
 	struct acts none;
@@ -12,8 +12,8 @@ size_t acts_carve(struct acts *a, const struct model *m, long R, long S, char *m
 
 	a = memory ? a : &none;
 	struct { void **p; size_t bytes; } part[] = {
-		{ &a->h1, h }, { &a->q, q }, { &a->k, kv }, { &a->v, kv }, { &a->att, q },
-		{ &a->q0, n ? q : 0 }, { &a->k0, n ? kv : 0 }, { &a->x2, h }, { &a->h2, h },
+		{ &a->h1, lean ? 0 : h }, { &a->q, q }, { &a->k, kv }, { &a->v, kv }, { &a->att, q },
+		{ &a->q0, n ? q : 0 }, { &a->k0, n ? kv : 0 }, { &a->x2, h }, { &a->h2, lean ? 0 : h },
 		{ (void **)&a->rstd1, s * 4 }, { (void **)&a->rstd2, s * 4 },
 		{ (void **)&a->rstdq, n ? r * heads * 4 : 0 }, { (void **)&a->rstdk, n ? r * kvs * 4 : 0 },
 		{ (void **)&a->lse, r * heads * 4 },
@@ -24,7 +24,7 @@ size_t acts_carve(struct acts *a, const struct model *m, long R, long S, char *m
 			*part[i].p = memory + at;
 		at += line_up(part[i].bytes);
 	}
-	at += mlp_carve(&a->mlp, m, R, S, memory ? memory + at : NULL);
+	at += mlp_carve(&a->mlp, m, R, S, lean, memory ? memory + at : NULL);
 	if (memory && !n) {
 		a->q0 = a->q;
 		a->k0 = a->k;

@@ -14,14 +14,14 @@ static long widest(const struct model *m)
 }
 
 /* One walk serves both: with memory NULL it only counts. */
-size_t mlp_carve(struct mlp_acts *a, const struct model *m, long R, long S, char *memory)
+size_t mlp_carve(struct mlp_acts *a, const struct model *m, long R, long S, bool lean, char *memory)
 {
-	size_t f = line_up((size_t)(R * widest(m)) * dtype_size(m->t));
+	size_t f = line_up((size_t)(R * widest(m)) * dtype_size(m->t)), all = (lean && !m->moe ? 2 : 3) * f;
 	struct mlp_acts none;
 
 	if (memory)
 		*a = (struct mlp_acts){ .gate = memory, .up = memory + f, .act = memory + 2 * f };
-	return 3 * f + (m->moe ? moe_carve(memory ? a : &none, m, R, S, memory ? memory + 3 * f : NULL) : 0);
+	return all + (m->moe ? moe_carve(memory ? a : &none, m, R, S, memory ? memory + all : NULL) : 0);
 }
 
 size_t mlp_carve_grads(struct mlp_grads *g, const struct model *m, long R, long S, char *memory)

@@ -132,16 +132,22 @@ struct batch {
 
 struct pass;
 
-/* keep: for a backward pass; recompute: keep only each layer's input and run the layer again (activation checkpointing). */
-struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute);
+/*
+ * Of what a backward pass needs: everything is kept; or only each layer's input, and the layer is run again; or all but what costs
+ * little to make again, the outputs of norms and the product of gate and up (of layers without experts).
+ */
+enum recompute { RECOMPUTE_NOTHING, RECOMPUTE_LAYERS, RECOMPUTE_CHEAP };
+
+/* keep: for a backward pass. */
+struct pass *pass_new(struct model *m, long max_rows, bool keep, enum recompute recompute);
 /*
  * Another with the same sizes, for a batch in flight beside that of `p`: they share what only a running pass needs.  turn: where the
  * layers go through the stages several times, the pass is of this stage's layers of one of them; pass_new() of the first.
  */
 struct pass *pass_beside(struct pass *p, long turn);
 void pass_free(struct pass *p);
-size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, bool recompute); /* what pass_beside() will take */
-size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recompute); /* what pass_new() will take */
+size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute); /* what pass_beside() will take */
+size_t pass_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute); /* what pass_new() will take */
 /*
  * The hidden state after the final norm of every row stays in the pass.  Over several ranks each gives the same batch (of its DP
  * rank) and gets all log-probabilities.  A stage of a pipeline takes its input from the one before and sends its output on;

@@ -22,17 +22,19 @@ static size_t carve_parts(const struct part *part, size_t n, char *memory)
 	return at;
 }
 
-static size_t carve_work(struct pass_work *w, const struct model *m, long max_rows, bool keep, bool recompute, char *memory)
+static size_t carve_work(struct pass_work *w, const struct model *m, long max_rows, bool keep, enum recompute recompute, char *memory)
 {
 	long rows = cp_most(&m->mesh->cp, max_rows), own = tp_most(m, rows, true), d = m->table.config.head_dim;
 	size_t e = dtype_size(m->t), at, r = (size_t)rows, b = m->mesh->cp.size > 1 ? (size_t)max_rows : 0;
 	size_t h = (size_t)(own * m->table.config.hidden) * e, q = (size_t)(m->here.heads * d), kv = (size_t)(m->here.kv_heads * d);
+	bool lean = pass_is_lean(keep, recompute);
 	struct part part[] = {
 		{ &w->dx, keep ? h : 0 }, { &w->dh, keep ? h : 0 }, { &w->dmid, keep ? r * q * e : 0 }, { &w->dq, keep ? r * q * e : 0 },
 		{ &w->dk, keep ? r * kv * e : 0 }, { &w->dv, keep ? r * kv * e : 0 },
 		{ &w->kall, b * kv * e }, { &w->vall, b * kv * e }, { &w->stage, keep ? 0 : b * kv * e },
 		{ (void **)&w->dkall, keep ? b * kv * 4 : 0 }, { (void **)&w->dvall, keep ? b * kv * 4 : 0 },
 		{ (void **)&w->dkv, keep && b ? r * kv * 4 : 0 },
+		{ &w->h, lean ? h : 0 }, { &w->act, lean && !m->moe ? r * (size_t)m->here.intermediate * e : 0 },
 	};
 
 	at = carve_parts(part, sizeof(part) / sizeof(*part), memory);
@@ -40,16 +42,16 @@ static size_t carve_work(struct pass_work *w, const struct model *m, long max_ro
 		w->stage = w->dkall;
 		at += mlp_carve_grads(&w->mlp, m, rows, own, memory ? memory + at : NULL);
 	}
-	if (!keep || recompute)
-		at += acts_carve(&w->acts, m, rows, own, memory ? memory + at : NULL);
+	if (!keep || recompute == RECOMPUTE_LAYERS)
+		at += acts_carve(&w->acts, m, rows, own, false, memory ? memory + at : NULL);
 	at += head_carve(w, m, rows, keep, memory ? memory + at : NULL);
 	return at + tp_carve(&w->tp, m, rows, true, memory ? memory + at : NULL);
 }
 
-static size_t carve_pass(struct pass *p, const struct model *m, long max_rows, bool keep, bool recompute, char *memory)
+static size_t carve_pass(struct pass *p, const struct model *m, long max_rows, bool keep, enum recompute recompute, char *memory)
 {
 	long rows = cp_most(&m->mesh->cp, max_rows), own = tp_most(m, rows, true), layers = p->layers;
-	long nx = keep ? layers + 1 : 2, nacts = keep && !recompute ? layers : 0;
+	long nx = keep ? layers + 1 : 2, nacts = keep && recompute != RECOMPUTE_LAYERS ? layers : 0;
 	size_t h = (size_t)(own * m->table.config.hidden) * dtype_size(m->t);
 	struct part part[] = { { &p->hidden, p->last ? h : 0 }, { (void **)&p->rstd, (size_t)own * 4 } };
 	size_t at = carve_parts(part, sizeof(part) / sizeof(*part), memory);
@@ -57,8 +59,15 @@ static size_t carve_pass(struct pass *p, const struct model *m, long max_rows, b
 	for (long i = 0; i < nx; i++, at += line_up(h))
 		for (long l = i; memory && l <= layers; l += nx)
 			p->x[l] = memory + at;
-	for (long i = 0; i < nacts; i++)
-		at += acts_carve(memory ? p->acts + i : NULL, m, rows, own, memory ? memory + at : NULL);
+	for (long i = 0; i < nacts; i++) {
+		struct acts *a = memory ? p->acts + i : NULL;
+
+		at += acts_carve(a, m, rows, own, pass_is_lean(keep, recompute), memory ? memory + at : NULL);
+		if (a && pass_is_lean(keep, recompute)) {
+			a->h1 = a->h2 = p->work->h;
+			a->mlp.act = m->moe ? a->mlp.act : p->work->act;
+		}
+	}
 	return at;
 }
 
@@ -77,7 +86,7 @@ static void find_layers(struct pass *p, const struct model *m, long turn)
 	p->last = m->here.last && turn == layout_turns(l) - 1;
 }
 
-size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, bool recompute)
+size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute)
 {
 	size_t most = 0;
 
@@ -92,7 +101,7 @@ size_t pass_more_bytes(const struct model *m, long max_rows, bool keep, bool rec
 	return most;
 }
 
-size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recompute)
+size_t pass_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute)
 {
 	struct pass_work none = { 0 };
 
@@ -100,7 +109,7 @@ size_t pass_bytes(const struct model *m, long max_rows, bool keep, bool recomput
 	       moe_bytes(m, tp_most(m, cp_most(&m->mesh->cp, max_rows), true));
 }
 
-static struct pass_work *work_new(const struct model *m, long max_rows, bool keep, bool recompute)
+static struct pass_work *work_new(const struct model *m, long max_rows, bool keep, enum recompute recompute)
 {
 	struct pass_work *w = xcalloc(1, sizeof(*w));
 
@@ -111,7 +120,7 @@ static struct pass_work *work_new(const struct model *m, long max_rows, bool kee
 	return w;
 }
 
-static struct pass *new_with(struct pass_work *w, struct model *m, long max_rows, bool keep, bool recompute, long turn)
+static struct pass *new_with(struct pass_work *w, struct model *m, long max_rows, bool keep, enum recompute recompute, long turn)
 {
 	struct pass *p = xcalloc(1, sizeof(*p));
 	size_t rows = (size_t)cp_most(&m->mesh->cp, max_rows) + 1;
@@ -137,7 +146,7 @@ static struct pass *new_with(struct pass_work *w, struct model *m, long max_rows
 	return p;
 }
 
-struct pass *pass_new(struct model *m, long max_rows, bool keep, bool recompute)
+struct pass *pass_new(struct model *m, long max_rows, bool keep, enum recompute recompute)
 {
 	return new_with(work_new(m, max_rows, keep, recompute), m, max_rows, keep, recompute, 0);
 }

@@ -20,6 +20,7 @@ struct pass_work {
 	char *memory;
 	struct tp tp;
 	struct acts acts;               /* where activations are not kept for each layer */
+	void *h, *act;                  /* [S, H], [R, I] where those are made again: RECOMPUTE_CHEAP */
 	void *dx, *dh;                  /* [S, H] gradients of one layer */
 	void *dmid, *dq, *dk, *dv;      /* [R, heads d] ... */
 	struct mlp_grads mlp;
@@ -41,7 +42,8 @@ struct pass_work {
 struct pass {
 	struct model *m;
 	long max_rows;
-	bool keep, recompute;
+	bool keep;
+	enum recompute recompute;
 	long layer_first, layers;       /* of this stage in this pass's turn */
 	bool first, last;               /* begins with the embedding; ends with the head */
 	struct pass_work *work;
@@ -61,9 +63,14 @@ struct pass {
 	struct comm *sending;           /* NULL: nothing is on its way */
 };
 
+static inline bool pass_is_lean(bool keep, enum recompute recompute)
+{
+	return keep && recompute == RECOMPUTE_CHEAP;
+}
+
 static inline bool pass_one_acts(const struct pass *p)
 {
-	return !p->keep || p->recompute;
+	return !p->keep || p->recompute == RECOMPUTE_LAYERS;
 }
 
 struct acts *pass_acts(struct pass *p, long i);         /* of layer i of the pass, whose input lies in p->x[i] */

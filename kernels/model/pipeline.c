@@ -86,14 +86,15 @@ struct turn { struct pass **pass; long n, cap; };       /* passes made so far; o
 struct pipeline {
 	struct model *m;
 	long max_rows, turns;
-	bool keep, recompute;
+	bool keep;
+	enum recompute recompute;
 	struct turn *turn;
 	float *lp, *dlp;        /* [max_rows], of the last stage */
 	const struct pipeline_job *job;         /* while it runs */
 	long backward;          /* backward passes that are left */
 };
 
-struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, bool recompute)
+struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, enum recompute recompute)
 {
 	struct pipeline *p = xcalloc(1, sizeof(*p));
 	long turns = layout_turns(&m->mesh->layout);
@@ -129,7 +130,7 @@ static struct pipeline_plan plan_of(const struct model *m, long n, bool backward
 	return p;
 }
 
-size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, bool recompute, long n)
+size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute, long n)
 {
 	struct pipeline_plan p = plan_of(m, n, keep);
 	long passes = 0;

@@ -35,10 +35,10 @@ struct pipeline_job {
 	bool backward;          /* the pipeline was made with keep */
 };
 
-struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, bool recompute);
+struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, enum recompute recompute);
 void pipeline_free(struct pipeline *p);
 /* What it will take, once it has run n micro-batches. */
-size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, bool recompute, long n);
+size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute, long n);
 void pipeline_run(struct pipeline *p, const struct pipeline_job *j);
 
 /* -- the schedule by itself ------------------------------------------------------------------------- */

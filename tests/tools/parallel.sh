@@ -29,6 +29,7 @@ like 3 plain $cp=3
 like 2 tied $pp=2
 like 3 plain $pp=3 $first=1 $last=3
 like 5 tied $pp=5
+like 2 tied $pp=2 policy.megatron_cfg.activation_checkpointing=true policy.megatron_cfg.recompute_granularity=selective
 like 2 tied $pp=2 $turns=2
 like 4 plain $pp=2 $turns=2 $cp=2
 like 4 tied $tp=2 $cp=2

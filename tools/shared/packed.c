@@ -148,7 +148,7 @@ long model_memory(const struct param_table *t, const struct layout *l, const str
 	return held * (3 * e + 4) + own * ((replicas > 1 ? 4 : 0) + (type == DTYPE_F32 ? 8 : 12));
 }
 
-void check_memory(const struct model *m, long rows, long n, enum packed_for what, const struct recipe *r, bool recompute)
+void check_memory(const struct model *m, long rows, long n, enum packed_for what, const struct recipe *r, enum recompute recompute)
 {
 	static const char *const key[2][2] = { { "train_micro_batch_size", "logprob_batch_size" },
 					       { "sequence_packing.train_mb_tokens", "sequence_packing.logprob_mb_tokens" } };

@@ -42,7 +42,7 @@ void packed_release(struct packed *p);
 /* What the weights take on the rank at `at`, and with training masters, moments and gradients. */
 long model_memory(const struct param_table *t, const struct layout *l, const struct place *at, enum dtype type, bool training);
 /* 69 where the model and n micro-batches of so many rows are more than --memory, saying what to change. */
-void check_memory(const struct model *m, long rows, long n, enum packed_for what, const struct recipe *r, bool recompute);
+void check_memory(const struct model *m, long rows, long n, enum packed_for what, const struct recipe *r, enum recompute recompute);
 
 /*
  * lp[i][t] of sequence i, token prompt + t: log softmax(z / temperature); NaN where the mask is 0.  entropy[i] may be NULL, as may

@@ -48,7 +48,7 @@ struct update_report {
 void update_report_add(struct update_report *a, const struct update_report *b);
 
 void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, const char *algorithm, struct counters c);
-bool trainer_recomputes(const struct recipe *r);        /* activation checkpointing */
+enum recompute trainer_recomputes(const struct recipe *r);        /* activation checkpointing */
 void trainer_release(struct trainer *t);
 /*
  * One update: gradients of sum w l over all lessons, clipped, AdamW at the schedule's present step.  apply false: gradients and report

@@ -63,9 +63,14 @@ void trainer_release(struct trainer *t)
 	memset(t, 0, sizeof(*t));
 }
 
-bool trainer_recomputes(const struct recipe *r)
+enum recompute trainer_recomputes(const struct recipe *r)
 {
-	return recipe_bool(r, "policy.dtensor_cfg.activation_checkpointing") || recipe_bool(r, "policy.megatron_cfg.activation_checkpointing");
+	static const char how[] = "policy.megatron_cfg.recompute_granularity";
+	bool megatron = recipe_bool(r, "policy.megatron_cfg.activation_checkpointing");
+
+	if (!megatron && !recipe_bool(r, "policy.dtensor_cfg.activation_checkpointing"))
+		return RECOMPUTE_NOTHING;
+	return megatron && !recipe_is_null(r, how) && !strcmp(recipe_str(r, how), "selective") ? RECOMPUTE_CHEAP : RECOMPUTE_LAYERS;
 }
 
 /* n: micro-batches of an update. */
@@ -75,8 +80,8 @@ static void want_pipeline(struct trainer *t, long rows, long n, bool keep)
 		return;
 	if (t->pipeline)
 		pipeline_free(t->pipeline);
-	check_memory(t->m, rows, n, keep ? PACKED_TRAIN : PACKED_LOGPROB, t->r, keep && trainer_recomputes(t->r));
-	t->pipeline = pipeline_new(t->m, rows, keep, keep && trainer_recomputes(t->r));
+	check_memory(t->m, rows, n, keep ? PACKED_TRAIN : PACKED_LOGPROB, t->r, keep ? trainer_recomputes(t->r) : RECOMPUTE_NOTHING);
+	t->pipeline = pipeline_new(t->m, rows, keep, keep ? trainer_recomputes(t->r) : RECOMPUTE_NOTHING);
 	t->rows = rows;
 }
 
