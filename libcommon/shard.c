@@ -236,5 +236,6 @@ void shard_optimizer(struct shard_pieces *out, const struct param_table *t, cons
 			shard_arena(out, t, l, (struct place){ .pp = pp, .ep = k / l->etp, .etp = k % l->etp },
 				    true);
 	}
-	qsort(out->piece, (size_t)out->n, sizeof(*out->piece), by_param);
+	if (out->n)
+		qsort(out->piece, (size_t)out->n, sizeof(*out->piece), by_param);
 }

@@ -1,13 +1,16 @@
 #include "kernels/linear.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/linear_kernel.h"
+#include "kernels/cpu/moe.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/slab.h"
 #include "libcommon/pool.h"
+#include "libcommon/xalloc.h"
 
 struct packing {
 	struct matrix *w;
@@ -77,25 +80,30 @@ void matrix_release_cpu(struct matrix *w)
 	memset(w, 0, sizeof(*w));
 }
 
+static struct product forward_of(void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias, long m)
+{
+	if (ty != w->t && ty != DTYPE_F32)
+		bug("linear_fwd from %s to %s", dtype_name(w->t), dtype_name(ty));
+	return (struct product){ .kernel = linear_kernel(),
+				 .t = w->t,
+				 .ty = ty,
+				 .x = x,
+				 .ldx = w->k,
+				 .w = w->fwd,
+				 .m = m,
+				 .n = w->n,
+				 .k = w->k,
+				 .chunks = w->chunks,
+				 .y = y,
+				 .ldy = w->n,
+				 .bias = bias };
+}
+
 void linear_fwd_cpu(void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias,
 		    long m)
 {
-	struct product p = { .kernel = linear_kernel(),
-			     .t = w->t,
-			     .ty = ty,
-			     .x = x,
-			     .ldx = w->k,
-			     .w = w->fwd,
-			     .m = m,
-			     .n = w->n,
-			     .k = w->k,
-			     .chunks = w->chunks,
-			     .y = y,
-			     .ldy = w->n,
-			     .bias = bias };
+	struct product p = forward_of(y, ty, x, w, bias, m);
 
-	if (ty != w->t && ty != DTYPE_F32)
-		bug("linear_fwd from %s to %s", dtype_name(w->t), dtype_name(ty));
 	product_run(&p);
 }
 
@@ -179,25 +187,52 @@ void linear_join_cpu(void *y, enum dtype t, const float *parts, const struct tre
 	pool_run(join_row, &j, m);
 }
 
-void linear_dx_cpu(void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m, bool add)
+static struct product backward_of(void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m, bool add)
 {
-	struct product p = { .kernel = linear_kernel(),
-			     .t = w->t,
-			     .ty = tx,
-			     .x = dy,
-			     .ldx = w->n,
-			     .w = w->bwd,
-			     .m = m,
-			     .n = w->k,
-			     .k = w->n,
-			     .chunks = 1,
-			     .y = dx,
-			     .ldy = w->k,
-			     .how = add ? PRODUCT_ADD : PRODUCT_SET };
-
 	if (!w->backward)
 		bug("linear_dx with a matrix that is not ready for it");
+	return (struct product){ .kernel = linear_kernel(),
+				 .t = w->t,
+				 .ty = tx,
+				 .x = dy,
+				 .ldx = w->n,
+				 .w = w->bwd,
+				 .m = m,
+				 .n = w->k,
+				 .k = w->n,
+				 .chunks = 1,
+				 .y = dx,
+				 .ldy = w->k,
+				 .how = add ? PRODUCT_ADD : PRODUCT_SET };
+}
+
+void linear_dx_cpu(void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m, bool add)
+{
+	struct product p = backward_of(dx, tx, dy, w, m, add);
+
 	product_run(&p);
+}
+
+void grouped_fwd_cpu(void *y, enum dtype ty, const void *x, const struct matrix *w, const long *offset, long experts)
+{
+	struct product *p = xmalloc((size_t)experts * sizeof(*p));
+
+	for (long e = 0; e < experts; e++)
+		p[e] = forward_of((char *)y + offset[e] * w[e].n * (long)dtype_size(ty), ty,
+				  (const char *)x + offset[e] * w[e].k * (long)dtype_size(w[e].t), w + e, NULL, offset[e + 1] - offset[e]);
+	product_run_all(p, experts);
+	free(p);
+}
+
+void grouped_dx_cpu(void *dx, enum dtype tx, const void *dy, const struct matrix *w, const long *offset, long experts, bool add)
+{
+	struct product *p = xmalloc((size_t)experts * sizeof(*p));
+
+	for (long e = 0; e < experts; e++)
+		p[e] = backward_of((char *)dx + offset[e] * w[e].k * (long)dtype_size(tx), tx,
+				   (const char *)dy + offset[e] * w[e].n * (long)dtype_size(w[e].t), w + e, offset[e + 1] - offset[e], add);
+	product_run_all(p, experts);
+	free(p);
 }
 
 enum { TOKENS = 2048, BIAS_COLUMNS = 64 }; /* TOKENS is even: a pair is never cut */

@@ -92,5 +92,7 @@ struct product {
 };
 
 void product_run(const struct product *p);
+/* n of them at once, which do not write to the same place: the same bits, shared out together. */
+void product_run_all(const struct product *p, long n);
 
 #endif

@@ -1,9 +1,11 @@
 #include "kernels/cpu/linear_kernel.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/scratch.h"
 #include "libcommon/pool.h"
+#include "libcommon/xalloc.h"
 
 /* Only speed depends on these. */
 enum {
@@ -256,18 +258,67 @@ static long groups_for(long panels, long blocks, long threads)
 	return best;
 }
 
-void product_run(const struct product *p)
+/* false: nothing to do.  threads: of those that it has to itself. */
+static bool grid_of(struct grid *g, const struct product *p, long threads)
 {
-	struct grid g = { .p = p, .chunk_k = p->k / p->chunks, .panels = up(p->n, PANEL) };
 	long most;
 
 	if (p->m <= 0 || p->n <= 0)
-		return;
-	g.chunk_steps = steps_of(g.chunk_k, p->t);
-	most = X_WORDS / least(g.chunk_steps * p->chunks, OUTER_STEPS) & ~(TILE - 1L);
-	g.blocks = up(p->m, most < 4 * TILE ? 4 * TILE : most > 64 * TILE ? 64 * TILE : most);
-	g.rows = up(up(p->m, g.blocks), TILE) * TILE;
-	g.blocks = up(p->m, g.rows);
-	g.groups = groups_for(g.panels, g.blocks, pool_threads());
-	pool_run(product_part, &g, g.blocks * g.groups);
+		return false;
+	*g = (struct grid){ .p = p, .chunk_k = p->k / p->chunks, .panels = up(p->n, PANEL) };
+	g->chunk_steps = steps_of(g->chunk_k, p->t);
+	most = X_WORDS / least(g->chunk_steps * p->chunks, OUTER_STEPS) & ~(TILE - 1L);
+	g->blocks = up(p->m, most < 4 * TILE ? 4 * TILE : most > 64 * TILE ? 64 * TILE : most);
+	g->rows = up(up(p->m, g->blocks), TILE) * TILE;
+	g->blocks = up(p->m, g->rows);
+	g->groups = groups_for(g->panels, g->blocks, threads);
+	return true;
+}
+
+void product_run(const struct product *p)
+{
+	struct grid g;
+
+	if (grid_of(&g, p, pool_threads()))
+		pool_run(product_part, &g, g.blocks * g.groups);
+}
+
+struct grids {
+	struct grid *g;
+	long *first;            /* [n + 1] parts of each begin here */
+	long n;
+};
+
+static void grids_part(void *arg, long part, int thread)
+{
+	const struct grids *a = arg;
+	long low = 0, high = a->n;
+
+	while (high - low > 1) {
+		long mid = (low + high) / 2;
+
+		if (a->first[mid] <= part)
+			low = mid;
+		else
+			high = mid;
+	}
+	product_part(a->g + low, part - a->first[low], thread);
+}
+
+void product_run_all(const struct product *p, long n)
+{
+	struct grids a = { xmalloc((size_t)n * sizeof(*a.g)), xcalloc((size_t)n + 1, sizeof(*a.first)), 0 };
+	long busy = 0, share;
+
+	for (long i = 0; i < n; i++)
+		busy += p[i].m > 0;
+	share = busy ? up(pool_threads(), busy) : 1;
+	for (long i = 0; i < n; i++)
+		if (grid_of(a.g + a.n, p + i, share)) {
+			a.first[a.n + 1] = a.first[a.n] + a.g[a.n].blocks * a.g[a.n].groups;
+			a.n++;
+		}
+	pool_run(grids_part, &a, a.first[a.n]);
+	free(a.g);
+	free(a.first);
 }

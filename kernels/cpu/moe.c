@@ -172,20 +172,6 @@ void sort_slots_cpu(long *offset, int *from, int *place, const int *id, long row
 
 /* -- products --------------------------------------------------------------------------------- */
 
-void grouped_fwd_cpu(void *y, enum dtype ty, const void *x, const struct matrix *w, const long *offset, long experts)
-{
-	for (long e = 0; e < experts; e++)
-		linear_fwd_cpu(row_at_mut(y, offset[e] * w[e].n, ty), ty, row_at(x, offset[e] * w[e].k, w[e].t), w + e, NULL,
-			       offset[e + 1] - offset[e]);
-}
-
-void grouped_dx_cpu(void *dx, enum dtype tx, const void *dy, const struct matrix *w, const long *offset, long experts, bool add)
-{
-	for (long e = 0; e < experts; e++)
-		linear_dx_cpu(row_at_mut(dx, offset[e] * w[e].k, tx), tx, row_at(dy, offset[e] * w[e].n, w[e].t), w + e,
-			      offset[e + 1] - offset[e], add);
-}
-
 void grouped_dw_cpu(float *dw, const void *dy, const void *x, const long *offset, long experts, long n, long k, enum dtype t)
 {
 	for (long e = 0; e < experts; e++)

@@ -389,6 +389,47 @@ static void differences(bool norm, bool given)
 	forward_release(&f);
 }
 
+/* Each expert's rows as a product of their own, on more threads than the whole has parts; experts without rows, no rows at all. */
+static void grouped(enum dtype t)
+{
+	enum { N = 70, KK = 50, COUNT = 5, ALL = 45 };
+	static const long offset[COUNT + 1] = { 0, 1, 1, 34, 44, 45 }, none[COUNT + 1] = { 0 };
+	static float w32[COUNT * N * KK], x32[ALL * (N > KK ? N : KK)], a[ALL * N], b[ALL * N];
+	uint16_t w16[COUNT * N * KK], x16[ALL * N];
+	const void *rows = t == DTYPE_F32 ? (const void *)w32 : w16, *x = t == DTYPE_F32 ? (const void *)x32 : x16;
+	long size = (long)dtype_size(t);
+	struct matrix m[COUNT];
+
+	for (long i = 0; i < COUNT * N * KK; i++)
+		w32[i] = rnd(40, i);
+	for (long i = 0; i < ALL * N; i++)
+		x32[i] = rnd(41, i);
+	dtype_convert(w16, DTYPE_BF16, w32, DTYPE_F32, COUNT * N * KK);
+	dtype_convert(x16, DTYPE_BF16, x32, DTYPE_F32, ALL * N);
+	for (long e = 0; e < COUNT; e++) {
+		K->matrix_init(m + e, t, N, KK, 5, true);
+		K->matrix_load(m + e, (const char *)rows + e * N * KK * size);
+	}
+	pool_start(2);
+	K->grouped_fwd(a, DTYPE_F32, x, m, offset, COUNT);
+	for (long e = 0; e < COUNT; e++)
+		K->linear_fwd(b + offset[e] * N, DTYPE_F32, (const char *)x + offset[e] * KK * size, m + e, NULL, offset[e + 1] - offset[e]);
+	ok(!memcmp(a, b, sizeof(a)), "%s: a grouped product has the bits of those of the experts", dtype_name(t));
+	for (int add = 0; add < 2; add++) {
+		K->grouped_dx(a, DTYPE_F32, x, m, offset, COUNT, add);
+		for (long e = 0; e < COUNT; e++)
+			K->linear_dx(b + offset[e] * KK, DTYPE_F32, (const char *)x + offset[e] * N * size, m + e,
+				     offset[e + 1] - offset[e], add);
+		ok(!memcmp(a, b, ALL * KK * sizeof(*a)), "%s: and back%s", dtype_name(t), add ? ", added" : "");
+	}
+	K->grouped_fwd(a, DTYPE_F32, x, m, none, COUNT);
+	K->grouped_fwd(a, DTYPE_F32, x, m, none, 0);
+	ok(!memcmp(a, b, ALL * KK * sizeof(*a)), "%s: no rows at all write nothing", dtype_name(t));
+	pool_start(1);
+	for (long e = 0; e < COUNT; e++)
+		K->matrix_release(m + e);
+}
+
 static void threads(void)
 {
 	static struct layer_values v;
@@ -445,6 +486,8 @@ int main(void)
 	differences(true, false);
 	differences(false, false);
 	differences(true, true);
+	grouped(DTYPE_F32);
+	grouped(DTYPE_BF16);
 	threads();
 	shared();
 	return done();
