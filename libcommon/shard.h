@@ -11,7 +11,8 @@
  * end to end in table order: the arena.  Of its total elements T, member i of the n that hold the same arena (dense: the DP x CP
  * ranks in order of (dp, cp); experts: the EDP ranks) owns [cut(i), cut(i + 1)), cut(i) = i T / n moved down to the first element of a
  * row (a slice of dimension 0) of the box in which it lies.  Where ranks of a TP group hold copies of a box (norms; k and v of a group
- * that they share), each keeps the state of its part, and the first of them writes it.
+ * that they share), each keeps the state of its part, and the first of them writes it.  A tied embedding is in the first stage's
+ * arena alone: the last stage gets its value from there.
  */
 
 #include "libcommon/param.h"

@@ -78,6 +78,30 @@ export KILL_LONG
 tap kill sh tests/pipelines/kill.sh
 row "kill -9 of a GRPO run, rerun: $([ "$KILL_LONG" = 1 ] && echo 'every point, 50 moments' || echo 'short form')" "$sum" "the same bits" $bad
 
+# -- ranks ------------------------------------------------------------------------------------------------
+# part NAME PATTERN: passed and failed among the lines that match.
+part() { awk -v p="$2" '$0 ~ p { if (/^ok/) g++; else if (/^not ok/) b++ } END { printf "%d passed, %d failed", g, b; exit !(g && !b) }' "$tmp/$1"; }
+tap layouts sh tests/tools/parallel.sh
+if skipped layouts; then
+	a="not run: no MPI" bad=1
+else
+	a="$(worst "$tmp/layouts" 'gradients: ') in $(grep -c 'ok .* ranks: ' "$tmp/layouts") layouts"
+fi
+row "gradients of every parameter, each layout against one rank, float32" "$a" 1e-5 $bad
+skipped layouts || a="$(worst "$tmp/layouts" 'weights after 3 updates: ')"
+row "weights after 3 steps, each layout against one rank, float32" "$a" 1e-5 $bad
+skipped layouts || { a=$(part layouts 'log-probabilities: bits') && bad=0 || bad=1; }
+row "log-probabilities of one rank computed again in each layout, bits different" "$a" 0 $bad
+tap ranks sh tests/tools/ranks.sh
+if skipped ranks; then
+	a="not run: no MPI" b=$a bad=1 c=1
+else
+	a=$(part ranks 'are six|the same bits') && bad=0 || bad=1
+	b=$(part ranks 'has the same bits') && c=0 || c=1
+fi
+row "train 3, reshard or load elsewhere, train 3 against train 6" "$a" "the same bits in one layout, else 1e-5" $bad
+row "the same run twice in one layout" "$b" "the same bits" $c
+
 # -- times ----------------------------------------------------------------------------------------------
 # script NAME: tests/rows/NAME.sh, which prints rows itself
 script() {
