@@ -20,8 +20,22 @@ struct ep {
 	long n, mine;           /* slots here, and those of them that this rank's EP group sent */
 	size_t *out, *in, *by_q; /* bytes or elements: [P], [P], [Q] */
 	int *perm;              /* [n] at place i lies slot perm[i] as they came; the backend's */
-	char *memory;
 };
+
+/* Memory that stays from layer to layer and only grows: the first touch of a page is dear. */
+enum memory { OF_PERM, OF_WORK, OF_PARTS, OF_ALL_PARTS };
+
+static void *memory(const struct model *m, enum memory which, size_t bytes)
+{
+	struct moe *o = m->moe;
+
+	if (o->far[which].bytes < bytes) {
+		m->k->release(o->far[which].p);
+		o->far[which].bytes = bytes + bytes / 4;
+		o->far[which].p = m->k->alloc(o->far[which].bytes, "slots of experts");
+	}
+	return o->far[which].p;
+}
 
 static long slots_of(const struct ep *s, long q, long p, long first, long end)
 {
@@ -75,7 +89,7 @@ static void order_slots(struct ep *s)
 			for (long e = 0; e < s->experts; e++)
 				for (long i = slots_of(s, q, p, s->first + e, s->first + e + 1); i > 0; i--)
 					perm[at[e]++] = (int)came++;
-	s->perm = s->m->k->alloc((size_t)s->n * sizeof(int) + 1, "slots of experts");
+	s->perm = memory(s->m, OF_PERM, (size_t)s->n * sizeof(int) + 1);
 	s->m->k->put(s->perm, perm, (size_t)s->n * sizeof(int));
 	free(perm);
 	free(at);
@@ -102,8 +116,6 @@ static void ep_init(struct ep *s, const struct model *m, const struct layer *l)
 
 static void ep_done(struct ep *s)
 {
-	s->m->k->release(s->perm);
-	s->m->k->release(s->memory);
 	free(s->count);
 	free(s->offset);
 	free(s->out);
@@ -173,6 +185,7 @@ static struct work work_new(struct ep *s, bool backward)
 	size_t t = dtype_size(s->m->t), n = (size_t)s->n, h = n * (size_t)s->H, w = n * (size_t)s->m->here.expert_intermediate * t;
 	size_t b = backward ? 1 : 0, at = 0;
 	struct work k;
+	char *p;
 	struct { void **p; size_t bytes; } part[] = {
 		{ &k.xs, h * t }, { &k.ds, b * h * t }, { &k.gate, w }, { &k.up, w }, { &k.act, w }, { &k.dgate, b * w }, { &k.dact, b * w },
 		{ (void **)&k.o, h * 4 }, { &k.stage, h * 4 }, { &k.came, h * 4 }, { (void **)&k.weight, b * n * 4 },
@@ -181,11 +194,10 @@ static struct work work_new(struct ep *s, bool backward)
 
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
 		at += line_up(part[i].bytes);
-	s->memory = s->m->k->alloc(at + 64, "slots of experts");
-	at = 0;
+	p = memory(s->m, OF_WORK, at + 1);
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++) {
-		*part[i].p = s->memory + at;
-		at += line_up(part[i].bytes);
+		*part[i].p = p;
+		p += line_up(part[i].bytes);
 	}
 	return k;
 }
@@ -212,8 +224,8 @@ static void down_over_etp(struct ep *s, const struct layer *l, struct work *w)
 	mine = tree_parts_of(&c, s->etp->rank);
 	for (long e = 0; e < s->experts; e++)
 		most = s->offset[e + 1] - s->offset[e] > most ? s->offset[e + 1] - s->offset[e] : most;
-	parts = m->k->alloc((size_t)(mine * most * s->H) * 4 + 4, "parts of experts");
-	all = m->k->alloc((size_t)(tree_parts_all(&c) * most * s->H) * 4 + 4, "parts of experts");
+	parts = memory(m, OF_PARTS, (size_t)(mine * most * s->H) * 4 + 4);
+	all = memory(m, OF_ALL_PARTS, (size_t)(tree_parts_all(&c) * most * s->H) * 4 + 4);
 	for (long e = 0; e < s->experts; e++) {
 		long at = s->offset[e], n = s->offset[e + 1] - at;
 
@@ -225,8 +237,6 @@ static void down_over_etp(struct ep *s, const struct layer *l, struct work *w)
 		comm_gather_v(s->etp, all, parts, s->by_q);
 		m->k->linear_join(w->o + at * s->H, DTYPE_F32, all, &c, NULL, n, s->H);
 	}
-	m->k->release(parts);
-	m->k->release(all);
 	free(first);
 }
 

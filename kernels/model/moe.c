@@ -23,6 +23,8 @@ void moe_release(struct model *m)
 {
 	if (!m->moe)
 		return;
+	for (int i = 0; i < EP_MEMORIES; i++)
+		m->k->release(m->moe->far[i].p);
 	m->k->release(m->moe->memory);
 	m->k->release(m->moe->dp);
 	free(m->moe->offset);

@@ -9,6 +9,8 @@
 #include "kernels/model/inside.h"
 #include "kernels/model/router.h"
 
+enum { EP_MEMORIES = 4 };
+
 struct moe {
 	struct routing routing;
 	long rows;                      /* that there is room for */
@@ -20,6 +22,7 @@ struct moe {
 	float *shared;                  /* [rows, H] of the shared expert */
 	float *dweight;                 /* [slots] */
 	void *dz;                       /* [rows, experts] of type t */
+	struct { char *p; size_t bytes; } far[EP_MEMORIES]; /* what ep.c works with; grows */
 	const int *given;               /* [rows, layers with experts, k] host: struct batch; NULL: none */
 	int *taken;                     /* of the same shape, where the rows' experts are written down; NULL: nowhere */
 	double aux, z;                  /* of router_begin() */
