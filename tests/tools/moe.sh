@@ -33,6 +33,14 @@ has out '^shape +5, 14, 12$' "one a projection, of all experts"
 has mixtral-fused/experts.json '"fused"' "the spelling is remembered"
 [ ! -e mixtral/experts.json ]; ok $? "where it is not the usual one"
 
+# FP8 in blocks, experts one by one.
+run 0 "experts in FP8" cairn import-weights "$data/hf-tiny-moe-fp8" -o fp8
+field weights_digest >fp8.digest
+run 0 "what they stand for" cairn import-weights "$data/hf-tiny-moe-fp8-wide" -o fp8.wide
+is "$(field weights_digest)" "$(cat fp8.digest)" "is what is stored"
+run 0 "in float32" cairn import-weights "$data/hf-tiny-moe-fp8" --dtype float32 -o fp8.long
+run 1 "is nearer" cairn inspect --diff fp8.long fp8.wide
+
 # GGUF (tests/formats/record_gguf_moe.py): the same models.
 for name in mixtral qwen2_moe; do
 	run 0 "$name of GGUF" cairn import-weights "$data/gguf/$name.gguf" --dtype float32 --tokenizer none -o $name.gguf

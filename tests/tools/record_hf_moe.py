@@ -4,14 +4,15 @@
     python tests/tools/record_hf_moe.py        writes tests/data/hf-tiny-{mixtral,qwen2_moe}{,-fused}/ and tests/data/hf-tiny-moe.json
 
 NAME is what save_pretrained() writes (one tensor an expert), NAME-fused the same model under the names that transformers 5 has in
-memory.  bfloat16; dimensions pairwise distinct.  Needs torch, transformers, safetensors.
+memory.  bfloat16; dimensions pairwise distinct.  hf-tiny-moe-fp8 is qwen2_moe with the matrices of experts in FP8, blocks of 4 x 8
+with a scale each, and hf-tiny-moe-fp8-wide what these stand for, rounded to bfloat16.  Needs torch, transformers, safetensors.
 """
 import json
 import os
 import shutil
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
@@ -22,6 +23,40 @@ MODELS = {
     "qwen2_moe": dict(SIZES, model_type="qwen2_moe", num_experts=7, num_experts_per_tok=3, moe_intermediate_size=9,
                       shared_expert_intermediate_size=11, num_hidden_layers=3, mlp_only_layers=[1]),
 }
+
+
+def quantised(x):
+    """float8_e4m3fn and scales by blocks, and the bfloat16 that they stand for."""
+    rows, cols = -(-x.shape[0] // 4), -(-x.shape[1] // 8)
+    q, wide, scale = torch.empty(x.shape, dtype=torch.float8_e4m3fn), torch.empty(x.shape), torch.empty(rows, cols)
+    for i in range(rows):
+        for j in range(cols):
+            part = (slice(4 * i, 4 * i + 4), slice(8 * j, 8 * j + 8))
+            scale[i, j] = x[part].float().abs().max() / 448
+            q[part] = (x[part].float() / scale[i, j]).to(torch.float8_e4m3fn)
+            wide[part] = q[part].float() * scale[i, j]
+    return q, scale, wide.to(torch.bfloat16)
+
+
+def fp8():
+    source, out = os.path.join(DATA, "hf-tiny-qwen2_moe"), os.path.join(DATA, "hf-tiny-moe-fp8")
+    narrow, wide = {}, {}
+    for key, x in load_file(os.path.join(source, "model.safetensors")).items():
+        narrow[key] = wide[key] = x
+        if ".experts." in key:
+            narrow[key], narrow[key + "_scale_inv"], wide[key] = quantised(x)
+    config = json.load(open(os.path.join(source, "config.json")))
+    for folder, tensors in ((out, narrow), (out + "-wide", wide)):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(folder)
+        save_file({k: v.contiguous() for k, v in tensors.items()}, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        if tensors is narrow:
+            config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [4, 8]}
+        else:
+            del config["quantization_config"]
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump(config, f, indent=2)
+            f.write("\n")
 
 
 def main():
@@ -55,3 +90,4 @@ def main():
 
 
 main()
+fp8()
