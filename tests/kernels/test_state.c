@@ -12,12 +12,13 @@
 static struct comm world;
 
 /* Sizes are pairwise distinct; more TP ranks than kv heads are possible, and more ranks than blocks of the vocabulary. */
-static void config(struct model_config *c, bool tied)
+static void config(struct model_config *c, bool tied, bool experts)
 {
-	char *text = xasprintf("{\"model_type\": \"qwen3\", \"vocab_size\": 2500, \"hidden_size\": 24, \"intermediate_size\": 80,"
+	char *text = xasprintf("{\"model_type\": \"%s\", \"vocab_size\": 2500, \"hidden_size\": 24, \"intermediate_size\": 80,"
 			       " \"num_hidden_layers\": 5, \"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": 10,"
 			       " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0,"
-			       " \"tie_word_embeddings\": %s}", tied ? "true" : "false");
+			       " \"num_experts\": 12, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 36, \"tie_word_embeddings\": %s}",
+			       experts ? "qwen3_moe" : "qwen3", tied ? "true" : "false");
 	struct json_doc d;
 	struct err e = ERR_INIT;
 
@@ -83,6 +84,8 @@ static long parts_of(const struct model *m, long i)
 	long which, copies = param_copies(&which, p, l, &m->mesh->at), n = l->dp * l->cp;
 	bool tied_ends = p->kind == PARAM_EMBED && m->table.config.tied && l->pp > 1;
 
+	if (p->expert)
+		return layout_edp(l) * copies;
 	if (p->tp_axis >= 0)
 		n *= copies; /* kv heads that ranks share */
 	else if (p->tp_grad == GRAD_PARTIAL || (m->flags & MODEL_SEQUENCE))
@@ -120,7 +123,8 @@ static void all_ones(struct model *m, const char *where)
 /* A gradient that is not finite on one rank is seen by all, under one name. */
 static void not_finite(struct model *m, const char *where)
 {
-	const char *name;
+	enum param_kind kind = m->moe ? PARAM_EXPERT_DOWN : PARAM_DOWN;
+	const char *name, *want = m->table.p[model_index(m, kind, 3)].name;
 	double seen;
 
 	fill_gradients(m, 0.5f);
@@ -128,11 +132,11 @@ static void not_finite(struct model *m, const char *where)
 	ok(!model_bad_grad(m), "%s: finite gradients", where);
 	fill_gradients(m, 0.5f);
 	for (long i = 0; i < m->table.n; i++)
-		if (m->table.p[i].kind == PARAM_DOWN && m->table.p[i].layer == 3 && m->w[i].grad && m->mesh->at.dp == m->mesh->layout.dp - 1)
+		if (m->table.p[i].kind == kind && m->table.p[i].layer == 3 && m->w[i].grad && m->mesh->at.dp == m->mesh->layout.dp - 1)
 			m->w[i].grad[0] = NAN;
 	model_reduce_grad(m);
 	name = model_bad_grad(m);
-	seen = !isfinite(model_grad_norm(m)) && name && !strcmp(name, "model.layers.3.mlp.down_proj.weight");
+	seen = !isfinite(model_grad_norm(m)) && name && !strcmp(name, want);
 	ok(over_world(seen) == world.size, "%s: a NaN is seen by all ranks", where);
 }
 
@@ -169,17 +173,17 @@ static void updates(struct model *m, const char *where)
 	ok(over_world(moved) == 0, "%s: a step reaches every element of every copy", where);
 }
 
-static void one_layout(const struct layout *l, bool tied, unsigned flags)
+static void one_layout(const struct layout *l, bool tied, bool experts)
 {
 	struct model_config c;
 	struct mesh mesh;
 	struct model m;
 	struct err e = ERR_INIT;
-	char *text = layout_text(l), *where = xasprintf("%s%s%s", text, tied ? ", tied" : "", flags & MODEL_SEQUENCE ? ", sp" : "");
+	char *text = layout_text(l), *where = xasprintf("%s%s%s", text, tied ? ", tied" : "", experts ? ", experts" : "");
 	const struct ops *k = ops_find("cpu", NULL, &e);
 
-	config(&c, tied);
-	if (!k || mesh_init(&mesh, l, &world, &e) || model_init(&m, &c, k, &mesh, DTYPE_F32, 0, MODEL_TRAIN | flags, &e))
+	config(&c, tied, experts);
+	if (!k || mesh_init(&mesh, l, &world, &e) || model_init(&m, &c, k, &mesh, DTYPE_F32, 0, MODEL_TRAIN, &e))
 		die_err(&e);
 	set_all(&m);
 	all_ones(&m, where);
@@ -189,6 +193,24 @@ static void one_layout(const struct layout *l, bool tied, unsigned flags)
 	mesh_release(&mesh);
 	free(text);
 	free(where);
+}
+
+static void dense_and_experts(long tp, long pp, long cp)
+{
+	struct layout l;
+
+	layout_init(&l, 5);
+	layout_balance(&l, pp);
+	l.tp = tp;
+	l.cp = cp;
+	l.dp = world.size / (tp * pp * cp);
+	one_layout(&l, true, false);
+	one_layout(&l, false, false);
+	for (l.ep = 1; l.ep <= 4 && pp < 3; l.ep++)
+		for (l.etp = 1; l.etp <= 2; l.etp++)
+			if (tp * cp * l.dp % (l.ep * l.etp) == 0)
+				one_layout(&l, l.ep % 2, true);
+	layout_release(&l);
 }
 
 int main(void)
@@ -202,20 +224,9 @@ int main(void)
 		die(EX_IOERR, "/dev/null");
 	for (long tp = 1; tp <= 4; tp *= 2)
 		for (long pp = 1; pp <= 5; pp++)
-			for (long cp = 1; cp <= 2; cp++) {
-				struct layout l;
-
-				if (world.size % (tp * pp * cp))
-					continue;
-				layout_init(&l, 5);
-				layout_balance(&l, pp);
-				l.tp = tp;
-				l.cp = cp;
-				l.dp = world.size / (tp * pp * cp);
-				one_layout(&l, true, 0);
-				one_layout(&l, false, tp > 1 ? MODEL_SEQUENCE : 0);
-				layout_release(&l);
-			}
+			for (long cp = 1; cp <= 2; cp++)
+				if (world.size % (tp * pp * cp) == 0)
+					dense_and_experts(tp, pp, cp);
 	bad = done();
 	comm_release(&world);
 	return bad;

@@ -39,6 +39,9 @@ like 4 wide $tp=4
 like 4 tied $pp=2 $cp=2
 like 6 tied $pp=3 $last=1
 like 4 wide $cp=2
+# Other micro-batches than one rank took.
+like 3 plain policy.sequence_packing.train_mb_tokens=30
+like 2 tied $pp=2 policy.sequence_packing.train_mb_tokens=200
 like 8 tied $tp=2 $pp=2 $cp=2 $sp
 like 8 wide $tp=2 $pp=2 $sp
 
