@@ -33,7 +33,8 @@ long tree_parts(long *leaves, long first, long n, long all)
 
 long tree_parts_of(const struct tree_cut *c, long rank)
 {
-	return tree_parts(NULL, c->first[rank], c->first[rank + 1] - c->first[rank], tree_leaves(c));
+	return tree_parts(NULL, c->first[rank], c->first[rank + 1] - c->first[rank],
+			  tree_leaves(c));
 }
 
 long tree_parts_all(const struct tree_cut *c)

@@ -2,12 +2,13 @@
 #define KERNELS_TREE_H
 
 /*
- * The fixed tree by which partial sums are joined (design section 5, "One order of summation for all layouts"), and how its
- * leaves lie over ranks.  A node over n leaves has a left child over h of them, the largest power of two below n, and a right one
- * over the rest; for 8: ((0+1)+(2+3)) + ((4+5)+(6+7)).  The shape of a node depends on n alone.
+ * The fixed tree by which partial sums are joined (design section 5, "One order of summation for
+ * all layouts"), and how its leaves lie over ranks.  A node over n leaves has a left child over h
+ * of them, the largest power of two below n, and a right one over the rest; for 8: ((0+1)+(2+3)) +
+ * ((4+5)+(6+7)).  The shape of a node depends on n alone.
  *
- * A rank that holds a run of leaves sums the largest whole nodes in it: its parts.  With the parts of all ranks the rest of the tree
- * is joined, so the sum has the same bits whatever the cut:
+ * A rank that holds a run of leaves sums the largest whole nodes in it: its parts.  With the parts
+ * of all ranks the rest of the tree is joined, so the sum has the same bits whatever the cut:
  *
  *	leaves 0-7 over three ranks:  0 1 | 2 3 4 | 5 6 7     parts:  [0 1]  [2 3] [4]  [5] [6 7]
  */
@@ -17,7 +18,7 @@
 
 struct tree_cut {
 	long ranks;
-	const long *first;      /* [ranks + 1] rank r holds leaves first[r] .. first[r + 1] - 1; first[0] = 0 */
+	const long *first;      /* [ranks + 1] rank r holds leaves first[r] .. first[r + 1] - 1 */
 };
 
 enum { TREE_DEPTH = 64 };
@@ -36,7 +37,10 @@ static inline float tree_join(const float *p, long n, long stride)
 
 /* Where a node over n leaves is split. */
 long tree_split(long n);
-/* The parts of the run of n leaves from `first` on, of a tree over `all`: how many, and (leaves not NULL) the leaves of each. */
+/*
+ * The parts of the run of n leaves from `first` on, of a tree over `all`: how many, and (leaves not
+ * NULL) the leaves of each.
+ */
 long tree_parts(long *leaves, long first, long n, long all);
 /* How many parts rank r has; all ranks together. */
 long tree_parts_of(const struct tree_cut *c, long rank);

@@ -39,8 +39,11 @@ static long chunk_first(long i, long n, long size, long turn)
 	return first;
 }
 
-/* Rank r's rows of a sequence, `turn` rows dealt before it, from row[at] on; own: it is this rank. */
-static long add_chunks(struct cp *c, const struct batch *b, long s, long r, long turn, long at, bool own)
+/*
+ * Rank r's rows of a sequence, `turn` rows dealt before it, from row[at] on; own: it is this rank.
+ */
+static long add_chunks(struct cp *c, const struct batch *b, long s, long r, long turn, long at,
+		       bool own)
 {
 	long size = c->c->size, n = b->cu[s + 1] - b->cu[s];
 
@@ -49,7 +52,9 @@ static long add_chunks(struct cp *c, const struct batch *b, long s, long r, long
 		long end = size == 1 ? n : chunk_first(i + 1, n, size, turn);
 
 		if (own && end > first)
-			c->piece[c->pieces++] = (struct attention_piece){ at - c->begin, end - first, b->cu[s], end };
+			c->piece[c->pieces++] = (struct attention_piece){ at - c->begin,
+									  end - first, b->cu[s],
+									  end };
 		for (long p = first; p < end; p++, at++) {
 			c->row[at] = (int)(b->cu[s] + p);
 			if (own)
@@ -91,7 +96,8 @@ const void *cp_gather(struct cp *c, void *all, const void *mine, void *stage, si
 		c->bytes[r] = (size_t)(c->first[r + 1] - c->first[r]) * row_bytes;
 	comm_gather_v(c->c, stage, mine, c->bytes);
 	for (long i = 0; i < c->rows; i++)
-		memcpy((char *)all + (size_t)c->row[i] * row_bytes, (char *)stage + (size_t)i * row_bytes, row_bytes);
+		memcpy((char *)all + (size_t)c->row[i] * row_bytes,
+		       (char *)stage + (size_t)i * row_bytes, row_bytes);
 	return all;
 }
 
@@ -107,5 +113,6 @@ void cp_scatter_sum(struct cp *c, float *out, const float *in, float *stage, lon
 void cp_pick(const struct cp *c, void *mine, const void *all, size_t row_bytes)
 {
 	for (long i = 0; i < c->own; i++)
-		memcpy((char *)mine + (size_t)i * row_bytes, (const char *)all + (size_t)c->row[c->begin + i] * row_bytes, row_bytes);
+		memcpy((char *)mine + (size_t)i * row_bytes,
+		       (const char *)all + (size_t)c->row[c->begin + i] * row_bytes, row_bytes);
 }

@@ -7,19 +7,19 @@
 #include <string.h>
 
 /*
- * Slots as they come: from each rank q of the ETP group (Q of them) what it got from each rank p of its EP group (P), by expert.  All
- * ranks of an ETP group have them alike.
+ * Slots as they come: from each rank q of the ETP group (Q of them) what it got from each rank p of
+ * its EP group (P), by expert.  All ranks of an ETP group have them alike.
  */
 struct ep {
 	const struct model *m;
 	struct comm *ep, *etp;
 	long P, Q, E, H;
-	long first, experts;    /* of this rank */
-	long *count;            /* [Q, P, E] slots of each rank for each expert */
-	long *offset;           /* [experts + 1] in the order expert, q, p, row */
-	long n, mine;           /* slots here, and those of them that this rank's EP group sent */
+	long first, experts;     /* of this rank */
+	long *count;             /* [Q, P, E] slots of each rank for each expert */
+	long *offset;            /* [experts + 1] in the order expert, q, p, row */
+	long n, mine;            /* slots here, and those of them that this rank's EP group sent */
 	size_t *out, *in, *by_q; /* bytes or elements: [P], [P], [Q] */
-	int *perm;              /* [n] at place i lies slot perm[i] as they came; the backend's */
+	int *perm;               /* [n] at place i lies slot perm[i] as they came; the backend's */
 };
 
 /* Memory that stays from layer to layer and only grows: the first touch of a page is dear. */
@@ -58,7 +58,8 @@ static void expert_range(long *first, long *end, const struct ep *s, const struc
 
 static void count_slots(struct ep *s)
 {
-	long *own = xmalloc((size_t)s->E * sizeof(long)), *group = xmalloc((size_t)(s->P * s->E) * sizeof(long));
+	long *own = xmalloc((size_t)s->E * sizeof(long)),
+	     *group = xmalloc((size_t)(s->P * s->E) * sizeof(long));
 
 	for (long e = 0; e < s->E; e++)
 		own[e] = s->m->moe->offset[e + 1] - s->m->moe->offset[e];
@@ -79,7 +80,8 @@ static void order_slots(struct ep *s)
 		at[e] = s->offset[e];
 		for (long q = 0; q < s->Q; q++)
 			for (long p = 0; p < s->P; p++)
-				s->offset[e + 1] += slots_of(s, q, p, s->first + e, s->first + e + 1);
+				s->offset[e + 1] += slots_of(s, q, p, s->first + e,
+							     s->first + e + 1);
 		s->offset[e + 1] += s->offset[e];
 	}
 	s->n = s->offset[s->experts];
@@ -87,7 +89,8 @@ static void order_slots(struct ep *s)
 	for (long q = 0; q < s->Q; q++)
 		for (long p = 0; p < s->P; p++)
 			for (long e = 0; e < s->experts; e++)
-				for (long i = slots_of(s, q, p, s->first + e, s->first + e + 1); i > 0; i--)
+				for (long i = slots_of(s, q, p, s->first + e, s->first + e + 1);
+				     i > 0; i--)
 					perm[at[e]++] = (int)came++;
 	s->perm = memory(s->m, OF_PERM, (size_t)s->n * sizeof(int) + 1);
 	s->m->k->put(s->perm, perm, (size_t)s->n * sizeof(int));
@@ -99,7 +102,11 @@ static void ep_init(struct ep *s, const struct model *m, const struct layer *l)
 {
 	long end;
 
-	*s = (struct ep){ .m = m, .ep = &m->mesh->ep, .etp = &m->mesh->etp, .E = m->moe->routing.experts, .H = m->table.config.hidden };
+	*s = (struct ep){ .m = m,
+			  .ep = &m->mesh->ep,
+			  .etp = &m->mesh->etp,
+			  .E = m->moe->routing.experts,
+			  .H = m->table.config.hidden };
 	s->P = s->ep->size;
 	s->Q = s->etp->size;
 	s->count = xcalloc((size_t)(s->Q * s->P * s->E), sizeof(long));
@@ -129,7 +136,8 @@ static void set_bytes(struct ep *s, const struct layer *l, size_t slot)
 
 		expert_range(&first, &end, s, l, p);
 		s->out[p] = (size_t)(s->m->moe->offset[end] - s->m->moe->offset[first]) * slot;
-		s->in[p] = (size_t)slots_of(s, s->etp->rank, p, s->first, s->first + s->experts) * slot;
+		s->in[p] = (size_t)slots_of(s, s->etp->rank, p, s->first, s->first + s->experts) *
+			   slot;
 	}
 	for (long q = 0; q < s->Q; q++) {
 		long n = 0;
@@ -140,8 +148,12 @@ static void set_bytes(struct ep *s, const struct layer *l, size_t slot)
 	}
 }
 
-/* to[n, cols], in the order of experts, from what all ranks have by their places; stage, came: as large. */
-static void there(struct ep *s, const struct layer *l, void *to, const void *from, void *stage, void *came, long cols, enum dtype t)
+/*
+ * to[n, cols], in the order of experts, from what all ranks have by their places; stage, came: as
+ * large.
+ */
+static void there(struct ep *s, const struct layer *l, void *to, const void *from, void *stage,
+		  void *came, long cols, enum dtype t)
 {
 	void *first = s->Q > 1 ? stage : came;
 
@@ -154,7 +166,8 @@ static void there(struct ep *s, const struct layer *l, void *to, const void *fro
 }
 
 /* The other way, in fp32: `sum` over the ETP group, or this rank's as it is. */
-static void back(struct ep *s, const struct layer *l, float *to, const float *from, float *stage, float *came, long cols, bool sum)
+static void back(struct ep *s, const struct layer *l, float *to, const float *from, float *stage,
+		 float *came, long cols, bool sum)
 {
 	float *mine = came;
 	size_t at = 0;
@@ -182,13 +195,26 @@ struct work {
 
 static struct work work_new(struct ep *s, bool backward)
 {
-	size_t t = dtype_size(s->m->t), n = (size_t)s->n, h = n * (size_t)s->H, w = n * (size_t)s->m->here.expert_intermediate * t;
+	size_t t = dtype_size(s->m->t), n = (size_t)s->n, h = n * (size_t)s->H,
+	       w = n * (size_t)s->m->here.expert_intermediate * t;
 	size_t b = backward ? 1 : 0, at = 0;
 	struct work k;
 	char *p;
-	struct { void **p; size_t bytes; } part[] = {
-		{ &k.xs, h * t }, { &k.ds, b * h * t }, { &k.gate, w }, { &k.up, w }, { &k.act, w }, { &k.dgate, b * w }, { &k.dact, b * w },
-		{ (void **)&k.o, h * 4 }, { &k.stage, h * 4 }, { &k.came, h * 4 }, { (void **)&k.weight, b * n * 4 },
+	struct {
+		void **p;
+		size_t bytes;
+	} part[] = {
+		{ &k.xs, h * t },
+		{ &k.ds, b * h * t },
+		{ &k.gate, w },
+		{ &k.up, w },
+		{ &k.act, w },
+		{ &k.dgate, b * w },
+		{ &k.dact, b * w },
+		{ (void **)&k.o, h * 4 },
+		{ &k.stage, h * 4 },
+		{ &k.came, h * 4 },
+		{ (void **)&k.weight, b * n * 4 },
 		{ (void **)&k.dweight, b * n * 4 },
 	};
 
@@ -211,7 +237,10 @@ static void inner(struct ep *s, const struct layer *l, struct work *w)
 	k->swiglu_fwd(w->act, w->gate, w->up, s->n * s->m->here.expert_intermediate, s->m->t);
 }
 
-/* o[n, H] of a down_proj whose width lies over the ETP group: expert after expert, the parts of all ranks, joined. */
+/*
+ * o[n, H] of a down_proj whose width lies over the ETP group: expert after expert, the parts of all
+ * ranks, joined.
+ */
 static void down_over_etp(struct ep *s, const struct layer *l, struct work *w)
 {
 	const struct model *m = s->m;
@@ -223,7 +252,8 @@ static void down_over_etp(struct ep *s, const struct layer *l, struct work *w)
 	tp_chunk_cut(first, m->table.p + (l->down - m->w), &m->mesh->layout);
 	mine = tree_parts_of(&c, s->etp->rank);
 	for (long e = 0; e < s->experts; e++)
-		most = s->offset[e + 1] - s->offset[e] > most ? s->offset[e + 1] - s->offset[e] : most;
+		most = s->offset[e + 1] - s->offset[e] > most ? s->offset[e + 1] - s->offset[e]
+							      : most;
 	parts = memory(m, OF_PARTS, (size_t)(mine * most * s->H) * 4 + 4);
 	all = memory(m, OF_ALL_PARTS, (size_t)(tree_parts_all(&c) * most * s->H) * 4 + 4);
 	for (long e = 0; e < s->experts; e++) {
@@ -231,7 +261,8 @@ static void down_over_etp(struct ep *s, const struct layer *l, struct work *w)
 
 		if (!n)
 			continue;
-		m->k->linear_parts(parts, (char *)w->act + (size_t)at * row, l->down->expert + e, first[s->etp->rank], tree_leaves(&c), n);
+		m->k->linear_parts(parts, (char *)w->act + (size_t)at * row, l->down->expert + e,
+				   first[s->etp->rank], tree_leaves(&c), n);
 		for (long q = 0; q < s->Q; q++)
 			s->by_q[q] = (size_t)(tree_parts_of(&c, q) * n * s->H) * 4;
 		comm_gather_v(s->etp, all, parts, s->by_q);
@@ -261,7 +292,8 @@ void ep_forward(const struct model *m, const struct layer *l)
 static void gradient(const struct ep *s, struct weight *w, const void *dy, const void *x)
 {
 	if (w->grad)
-		s->m->k->grouped_dw(w->grad, dy, x, s->offset, s->experts, w->expert->n, w->expert->k, s->m->t);
+		s->m->k->grouped_dw(w->grad, dy, x, s->offset, s->experts, w->expert->n,
+				    w->expert->k, s->m->t);
 }
 
 void ep_backward(const struct model *m, const struct layer *l, const float *weight)

@@ -19,7 +19,8 @@ static struct pipeline_step step(const struct pipeline_plan *p, long i, bool bac
 {
 	long group = p->turns == 1 ? 1 : p->stages, at = i % (group * p->turns), turn = at / group;
 
-	return (struct pipeline_step){ backward, i / (group * p->turns) * group + at % group, backward ? p->turns - 1 - turn : turn };
+	return (struct pipeline_step){ backward, i / (group * p->turns) * group + at % group,
+				       backward ? p->turns - 1 - turn : turn };
 }
 
 void pipeline_order(struct pipeline_step *out, const struct pipeline_plan *p, long stage)
@@ -75,13 +76,17 @@ void pipeline_walk(const struct pipeline_stage *s, const struct pipeline_plan *p
 	for (long i = 0; i < steps_of(p); i++) {
 		struct pipeline_step *o = order + i;
 
-		(o->backward ? s->backward : s->forward)(s->arg, o->k, o->turn, o->k % flight[o->turn]);
+		(o->backward ? s->backward : s->forward)(s->arg, o->k, o->turn,
+							 o->k % flight[o->turn]);
 	}
 	free(flight);
 	free(order);
 }
 
-struct turn { struct pass **pass; long n, cap; };       /* passes made so far; owned */
+struct turn {
+	struct pass **pass;
+	long n, cap;
+}; /* passes made so far; owned */
 
 struct pipeline {
 	struct model *m;
@@ -89,9 +94,9 @@ struct pipeline {
 	bool keep;
 	enum recompute recompute;
 	struct turn *turn;
-	float *lp, *dlp;        /* [max_rows], of the last stage */
-	const struct pipeline_job *job;         /* while it runs */
-	long backward;          /* backward passes that are left */
+	float *lp, *dlp;                /* [max_rows], of the last stage */
+	const struct pipeline_job *job; /* while it runs */
+	long backward;                  /* backward passes that are left */
 };
 
 struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, enum recompute recompute)
@@ -99,7 +104,9 @@ struct pipeline *pipeline_new(struct model *m, long max_rows, bool keep, enum re
 	struct pipeline *p = xcalloc(1, sizeof(*p));
 	long turns = layout_turns(&m->mesh->layout);
 
-	*p = (struct pipeline){ .m = m, .max_rows = max_rows, .turns = turns, .keep = keep, .recompute = recompute };
+	*p = (struct pipeline){
+		.m = m, .max_rows = max_rows, .turns = turns, .keep = keep, .recompute = recompute
+	};
 	p->turn = xcalloc((size_t)turns, sizeof(*p->turn));
 	GROW(p->turn->pass, p->turn->n, p->turn->cap);
 	p->turn->pass[p->turn->n++] = pass_new(m, max_rows, keep, recompute);
@@ -130,7 +137,8 @@ static struct pipeline_plan plan_of(const struct model *m, long n, bool backward
 	return p;
 }
 
-size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute, long n)
+size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, enum recompute recompute,
+		      long n)
 {
 	struct pipeline_plan p = plan_of(m, n, keep);
 	long passes = 0;
@@ -138,7 +146,8 @@ size_t pipeline_bytes(const struct model *m, long max_rows, bool keep, enum reco
 	for (long turn = 0; turn < p.turns; turn++)
 		passes += pipeline_flight(&p, m->mesh->pp.rank, turn);
 	return pass_bytes(m, max_rows, keep, recompute) +
-	       (size_t)(passes > 1 ? passes - 1 : 0) * pass_more_bytes(m, max_rows, keep, recompute);
+	       (size_t)(passes > 1 ? passes - 1 : 0) *
+		       pass_more_bytes(m, max_rows, keep, recompute);
 }
 
 static void run_forward(void *arg, long k, long turn, long slot)

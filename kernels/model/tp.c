@@ -87,7 +87,8 @@ static long larger(long a, long b)
 
 size_t tp_carve(struct tp *t, const struct model *m, long rows, bool split, char *memory)
 {
-	long n = m->mesh->tp.size, H = m->table.config.hidden, own = tp_most(m, rows, split), mine, all;
+	long n = m->mesh->tp.size, H = m->table.config.hidden, own = tp_most(m, rows, split), mine,
+	     all;
 	size_t gather = split ? line_up((size_t)(rows * H) * dtype_size(m->t)) : 0, sum, got;
 	struct tp cuts;
 
@@ -139,7 +140,8 @@ const void *tp_gather(struct tp *t, const void *x)
 }
 
 /* The parts of every rank for the own rows. */
-static void exchange_parts(struct tp *t, const struct weight *w, const void *x, const struct tree_cut *c)
+static void exchange_parts(struct tp *t, const struct weight *w, const void *x,
+			   const struct tree_cut *c)
 {
 	long me = t->c->rank, mine = tree_parts_of(c, me), n = w->matrix.n;
 	size_t row = (size_t)w->matrix.k * dtype_size(t->m->t);
@@ -150,16 +152,18 @@ static void exchange_parts(struct tp *t, const struct weight *w, const void *x, 
 	}
 	/* Where a rank has several parts, those of one receiver lie together. */
 	for (long r = 0; r < (mine == 1 ? 1 : t->c->size); r++) {
-		long first = mine == 1 ? 0 : tp_first(t, r), end = mine == 1 ? t->R : tp_first(t, r + 1);
+		long first = mine == 1 ? 0 : tp_first(t, r),
+		     end = mine == 1 ? t->R : tp_first(t, r + 1);
 
-		t->m->k->linear_parts(t->sum + first * mine * n, (const char *)x + (size_t)first * row, &w->matrix, c->first[me],
-				      tree_leaves(c), end - first);
+		t->m->k->linear_parts(t->sum + first * mine * n,
+				      (const char *)x + (size_t)first * row, &w->matrix,
+				      c->first[me], tree_leaves(c), end - first);
 	}
 	comm_all_to_all(t->c, t->got, t->in, t->sum, t->out);
 }
 
-void tp_row_linear(struct tp *t, void *y, enum dtype ty, const void *x, const struct weight *w, const struct weight *bias,
-		   const struct tree_cut *c)
+void tp_row_linear(struct tp *t, void *y, enum dtype ty, const void *x, const struct weight *w,
+		   const struct weight *bias, const struct tree_cut *c)
 {
 	const struct ops *k = t->m->k;
 
@@ -228,8 +232,12 @@ static void count_owners(struct tp *t, size_t *bytes, const int *ids, long first
 		bytes[owner(t, ids[i])] += row_bytes(t);
 }
 
-/* Rows first .. first + n - 1, each the next of what its owner's part of `by_owner` has, or the other way round. */
-static void deal(struct tp *t, char *rows, char *by_owner, const int *ids, long first, long n, bool to_owners)
+/*
+ * Rows first .. first + n - 1, each the next of what its owner's part of `by_owner` has, or the
+ * other way round.
+ */
+static void deal(struct tp *t, char *rows, char *by_owner, const int *ids, long first, long n,
+		 bool to_owners)
 {
 	size_t row = row_bytes(t), *at = t->out + t->c->size;
 
@@ -264,7 +272,9 @@ void tp_embed(struct tp *t, void *y, const struct weight *table, const int *ids)
 	count_owners(t, t->in, ids, t->first, t->first + t->own);
 	if (t->split) {
 		for (int r = 0; r < t->c->size; r++)
-			t->out[r] = (size_t)held(local, t, ids, tp_first(t, r), tp_first(t, r + 1)) * row_bytes(t);
+			t->out[r] = (size_t)held(local, t, ids, tp_first(t, r),
+						 tp_first(t, r + 1)) *
+				    row_bytes(t);
 		comm_all_to_all(t->c, t->got, t->in, t->sum, t->out);
 	} else {
 		comm_gather_v(t->c, t->got, t->sum, t->in);
@@ -288,7 +298,8 @@ void tp_embed_bwd(struct tp *t, const struct weight *table, const void *dy, cons
 	memcpy(t->got, dy, (size_t)t->own * row_bytes(t));
 	deal(t, (char *)t->got, (char *)t->sum, ids, t->first, t->own, true);
 	for (int r = 0; r < t->c->size; r++)
-		t->out[r] = (size_t)held(local, t, ids, tp_first(t, r), tp_first(t, r + 1)) * row_bytes(t);
+		t->out[r] = (size_t)held(local, t, ids, tp_first(t, r), tp_first(t, r + 1)) *
+			    row_bytes(t);
 	comm_all_to_all(t->c, t->got, t->out, t->sum, t->in);
 	n = held(local, t, ids, 0, t->R);
 	if (n)

@@ -1,7 +1,8 @@
 /*
- * A model over ranks against the same model on one: log-probabilities to the bit, gradients of every parameter.  Run alone it
- * is one rank; tests/kernels/parallel.sh runs it under mpirun, where each case whose layout has as many ranks is tried.  With
- * `context` it is one sequence of 16,384 tokens over a CP group of all ranks (tests/rows/context.sh).
+ * A model over ranks against the same model on one: log-probabilities to the bit, gradients of
+ * every parameter.  Run alone it is one rank; tests/kernels/parallel.sh runs it under mpirun, where
+ * each case whose layout has as many ranks is tried.  With `context` it is one sequence of 16,384
+ * tokens over a CP group of all ranks (tests/rows/parallel.sh).
  */
 #include "kernels/model/cache.h"
 #include "kernels/model/model.h"
@@ -23,9 +24,20 @@ enum { MOST_ROWS = 16384, MOST_SEQ = 20 };
 
 static struct model_config shape(long hidden, long inter, long layers, long heads, long kv, long d)
 {
-	struct model_config c = { .vocab = 3301, .hidden = hidden, .intermediate = inter, .layers = layers, .heads = heads, .kv_heads = kv,
-				  .head_dim = d, .max_position = 512, .rms_eps = 1e-6, .initializer_range = 0.02, .head = HEAD_LM,
-				  .rope = { .kind = ROPE_DEFAULT, .theta = 10000, .factor = 1 }, .bos = -1, .pad = -1 };
+	struct model_config c = { .vocab = 3301,
+				  .hidden = hidden,
+				  .intermediate = inter,
+				  .layers = layers,
+				  .heads = heads,
+				  .kv_heads = kv,
+				  .head_dim = d,
+				  .max_position = 512,
+				  .rms_eps = 1e-6,
+				  .initializer_range = 0.02,
+				  .head = HEAD_LM,
+				  .rope = { .kind = ROPE_DEFAULT, .theta = 10000, .factor = 1 },
+				  .bos = -1,
+				  .pad = -1 };
 
 	strcpy(c.model_type, "llama");
 	strcpy(c.architecture, "LlamaForCausalLM");
@@ -49,11 +61,22 @@ static struct model_config config(int which)
 		c = shape(36, 56, 5, 16, 8, 4);
 	} else if (which == EXPERTS) {
 		c = shape(28, 40, 3, 12, 2, 6);
-		c.moe = (struct moe_config){ .experts = 6, .experts_per_token = 3, .intermediate = 24, .norm_topk = true, .step = 1 };
+		c.moe = (struct moe_config){ .experts = 6,
+					     .experts_per_token = 3,
+					     .intermediate = 24,
+					     .norm_topk = true,
+					     .step = 1 };
 	} else if (which == SHARED) {
-		/* The second layer has no experts; there are more of them than rows of some batches can visit. */
+		/*
+		 * The second layer has no experts; there are more of them than rows of some batches
+		 * can visit.
+		 */
 		c = shape(20, 48, 3, 6, 3, 10);
-		c.moe = (struct moe_config){ .experts = 40, .experts_per_token = 2, .intermediate = 16, .shared_intermediate = 42, .step = 1,
+		c.moe = (struct moe_config){ .experts = 40,
+					     .experts_per_token = 2,
+					     .intermediate = 16,
+					     .shared_intermediate = 42,
+					     .step = 1,
 					     .mlp_only = { 2 } };
 	} else {
 		c = shape(96, 256, 3, 4, 2, 16);
@@ -63,31 +86,58 @@ static struct model_config config(int which)
 	return c;
 }
 
-static const struct { int model; long tp, cp, pp; const char *stages; bool same; long ep, etp; } cases[] = {
-	{ NORMED, 1, 1, 1, NULL, true, 1, 1 }, { BIASED, 1, 1, 1, NULL, true, 1, 1 },
-	{ NORMED, 2, 1, 1, NULL, true, 1, 1 }, { PLAIN, 2, 1, 1, NULL, true, 1, 1 },
-	{ BIASED, 1, 2, 1, NULL, true, 1, 1 }, { BIASED, 1, 1, 2, "1,2", true, 1, 1 },
-	{ NORMED, 1, 1, 2, "2,1", true, 1, 1 }, { NORMED, 1, 2, 1, NULL, true, 1, 1 },
-	{ BIASED, 3, 1, 1, NULL, true, 1, 1 }, { NORMED, 1, 3, 1, NULL, true, 1, 1 },
+static const struct {
+	int model;
+	long tp, cp, pp;
+	const char *stages;
+	bool same;
+	long ep, etp;
+} cases[] = {
+	{ NORMED, 1, 1, 1, NULL, true, 1, 1 },
+	{ BIASED, 1, 1, 1, NULL, true, 1, 1 },
+	{ NORMED, 2, 1, 1, NULL, true, 1, 1 },
+	{ PLAIN, 2, 1, 1, NULL, true, 1, 1 },
+	{ BIASED, 1, 2, 1, NULL, true, 1, 1 },
+	{ BIASED, 1, 1, 2, "1,2", true, 1, 1 },
+	{ NORMED, 1, 1, 2, "2,1", true, 1, 1 },
+	{ NORMED, 1, 2, 1, NULL, true, 1, 1 },
+	{ BIASED, 3, 1, 1, NULL, true, 1, 1 },
+	{ NORMED, 1, 3, 1, NULL, true, 1, 1 },
 	{ PLAIN, 1, 1, 3, "3,0,2", true, 1, 1 },
 	/* more ranks than kv heads: one more chunk a rank than one rank has */
-	{ NORMED, 4, 1, 1, NULL, false, 1, 1 }, { PLAIN, 4, 1, 1, NULL, true, 1, 1 },
-	{ NORMED, 2, 2, 1, NULL, true, 1, 1 }, { NORMED, 2, 1, 2, "1,2", true, 1, 1 },
-	{ BIASED, 1, 2, 2, "2,1", true, 1, 1 }, { PLAIN, 2, 1, 2, "1,4", true, 1, 1 },
-	{ BIASED, 3, 2, 1, NULL, true, 1, 1 }, { PLAIN, 2, 3, 1, NULL, true, 1, 1 },
-	{ BIASED, 3, 1, 2, "1,2", true, 1, 1 }, { PLAIN, 1, 2, 3, "1,1,3", true, 1, 1 },
+	{ NORMED, 4, 1, 1, NULL, false, 1, 1 },
+	{ PLAIN, 4, 1, 1, NULL, true, 1, 1 },
+	{ NORMED, 2, 2, 1, NULL, true, 1, 1 },
+	{ NORMED, 2, 1, 2, "1,2", true, 1, 1 },
+	{ BIASED, 1, 2, 2, "2,1", true, 1, 1 },
+	{ PLAIN, 2, 1, 2, "1,4", true, 1, 1 },
+	{ BIASED, 3, 2, 1, NULL, true, 1, 1 },
+	{ PLAIN, 2, 3, 1, NULL, true, 1, 1 },
+	{ BIASED, 3, 1, 2, "1,2", true, 1, 1 },
+	{ PLAIN, 1, 2, 3, "1,1,3", true, 1, 1 },
 	/* experts: on every rank; over EP; over ETP; over both; a shared one over TP */
-	{ EXPERTS, 1, 1, 1, NULL, true, 1, 1 }, { SHARED, 1, 1, 1, NULL, true, 1, 1 },
-	{ EXPERTS, 2, 1, 1, NULL, true, 1, 1 }, { EXPERTS, 2, 1, 1, NULL, true, 2, 1 },
-	{ EXPERTS, 1, 2, 1, NULL, true, 2, 1 }, { EXPERTS, 2, 1, 1, NULL, true, 1, 2 },
-	{ SHARED, 1, 2, 1, NULL, true, 1, 2 }, { SHARED, 1, 1, 2, "1,2", true, 1, 1 },
-	{ SHARED, 3, 1, 1, NULL, true, 1, 1 }, { EXPERTS, 1, 3, 1, NULL, true, 3, 1 },
-	{ EXPERTS, 1, 3, 1, NULL, true, 1, 3 }, { SHARED, 1, 4, 1, NULL, true, 4, 1 },
-	{ EXPERTS, 2, 2, 1, NULL, true, 2, 2 }, { SHARED, 1, 4, 1, NULL, true, 2, 2 },
-	{ EXPERTS, 2, 2, 1, NULL, true, 2, 1 }, { EXPERTS, 2, 1, 2, "1,2", true, 2, 1 },
-	{ SHARED, 3, 2, 1, NULL, true, 2, 1 }, { EXPERTS, 2, 3, 1, NULL, true, 3, 2 },
-	{ SHARED, 1, 4, 2, "2,1", true, 2, 2 }, { EXPERTS, 2, 2, 2, "1,2", true, 2, 2 },
-	{ PLAIN, 8, 1, 1, NULL, true, 1, 1 }, { PLAIN, 2, 2, 2, "2,3", true, 1, 1 },
+	{ EXPERTS, 1, 1, 1, NULL, true, 1, 1 },
+	{ SHARED, 1, 1, 1, NULL, true, 1, 1 },
+	{ EXPERTS, 2, 1, 1, NULL, true, 1, 1 },
+	{ EXPERTS, 2, 1, 1, NULL, true, 2, 1 },
+	{ EXPERTS, 1, 2, 1, NULL, true, 2, 1 },
+	{ EXPERTS, 2, 1, 1, NULL, true, 1, 2 },
+	{ SHARED, 1, 2, 1, NULL, true, 1, 2 },
+	{ SHARED, 1, 1, 2, "1,2", true, 1, 1 },
+	{ SHARED, 3, 1, 1, NULL, true, 1, 1 },
+	{ EXPERTS, 1, 3, 1, NULL, true, 3, 1 },
+	{ EXPERTS, 1, 3, 1, NULL, true, 1, 3 },
+	{ SHARED, 1, 4, 1, NULL, true, 4, 1 },
+	{ EXPERTS, 2, 2, 1, NULL, true, 2, 2 },
+	{ SHARED, 1, 4, 1, NULL, true, 2, 2 },
+	{ EXPERTS, 2, 2, 1, NULL, true, 2, 1 },
+	{ EXPERTS, 2, 1, 2, "1,2", true, 2, 1 },
+	{ SHARED, 3, 2, 1, NULL, true, 2, 1 },
+	{ EXPERTS, 2, 3, 1, NULL, true, 3, 2 },
+	{ SHARED, 1, 4, 2, "2,1", true, 2, 2 },
+	{ EXPERTS, 2, 2, 2, "1,2", true, 2, 2 },
+	{ PLAIN, 8, 1, 1, NULL, true, 1, 1 },
+	{ PLAIN, 2, 2, 2, "2,3", true, 1, 1 },
 	{ PLAIN, 4, 1, 2, "4,1", true, 1, 1 },
 };
 
@@ -106,7 +156,8 @@ static uint64_t mix(uint64_t x)
 /* In [-1, 1). */
 static float any(uint64_t what, long i)
 {
-	return (float)((double)(mix(what * 0x9E3779B97F4A7C15u + (uint64_t)i) >> 40) / 8388608.0 - 1);
+	return (float)((double)(mix(what * 0x9E3779B97F4A7C15u + (uint64_t)i) >> 40) / 8388608.0 -
+		       1);
 }
 
 static void make_batch(const long *lengths, long n, int vocab)
@@ -131,7 +182,10 @@ static void mixed_batch(void)
 	make_batch(lengths, 8, 3301);
 }
 
-/* Every length from 1 on to beyond two rows a chunk of the most CP ranks; nothing counts but the first rows, which few ranks have. */
+/*
+ * Every length from 1 on to beyond two rows a chunk of the most CP ranks; nothing counts but the
+ * first rows, which few ranks have.
+ */
 static void short_batch(void)
 {
 	long lengths[MOST_SEQ];
@@ -152,7 +206,8 @@ static float *values(const struct model *m, long i)
 	float *w = xmalloc((size_t)n * 4);
 
 	for (long j = 0; j < n; j++)
-		w[j] = strstr(p->name, "norm") ? 1 + 0.25f * any((uint64_t)i + 1, j) : 0.4f * any((uint64_t)i + 1, j);
+		w[j] = strstr(p->name, "norm") ? 1 + 0.25f * any((uint64_t)i + 1, j)
+					       : 0.4f * any((uint64_t)i + 1, j);
 	return w;
 }
 
@@ -169,7 +224,9 @@ static void walk(float *box, float *whole, const struct param *p, const struct b
 	for (long x = 0; x < extent[0]; x++)
 		for (long y = 0; y < extent[1]; y++)
 			for (long z = 0; z < extent[2]; z++) {
-				float *at = whole + ((start[0] + x) * size[1] + start[1] + y) * size[2] + start[2] + z;
+				float *at = whole +
+					    ((start[0] + x) * size[1] + start[1] + y) * size[2] +
+					    start[2] + z;
 				float *here = box + (x * extent[1] + y) * extent[2] + z;
 
 				if (to_box)
@@ -197,9 +254,12 @@ static void load(struct model *m, int which, struct mesh *mesh, enum dtype t, un
 	}
 }
 
-struct result { float lp[MOST_ROWS], entropy[MOST_ROWS]; };
+struct result {
+	float lp[MOST_ROWS], entropy[MOST_ROWS];
+};
 
-static void run(struct result *r, struct model *m, bool backward, enum recompute recompute, float temperature)
+static void run(struct result *r, struct model *m, bool backward, enum recompute recompute,
+		float temperature)
 {
 	struct pass *p = pass_new(m, batch.rows + 9, backward, recompute);
 
@@ -212,7 +272,9 @@ static void run(struct result *r, struct model *m, bool backward, enum recompute
 	pass_free(p);
 }
 
-/* The gradient of parameter i over all ranks of the world: every rank has a part of it, in its box. */
+/*
+ * The gradient of parameter i over all ranks of the world: every rank has a part of it, in its box.
+ */
 static float *whole_gradient(const struct model *m, long i, struct comm *c)
 {
 	const struct param *p = m->table.p + i;
@@ -232,7 +294,8 @@ static long bits_differ(const struct result *a, const struct result *b)
 
 	for (long r = 0; r < batch.rows; r++)
 		if (target[r] >= 0)
-			n += memcmp(a->lp + r, b->lp + r, 4) || memcmp(a->entropy + r, b->entropy + r, 4);
+			n += memcmp(a->lp + r, b->lp + r, 4) ||
+			     memcmp(a->entropy + r, b->entropy + r, 4);
 		else
 			n += !isnan(a->lp[r]) || !isnan(b->lp[r]);
 	return n;
@@ -260,7 +323,8 @@ static void check_gradients(struct model *m, struct model *one, double bound, co
 		double off = 0, all = 0;
 
 		for (long j = 0; j < box_volume(&b); j++) {
-			off += ((double)got[j] - (double)want[j]) * ((double)got[j] - (double)want[j]);
+			off += ((double)got[j] - (double)want[j]) *
+			       ((double)got[j] - (double)want[j]);
 			all += (double)want[j] * (double)want[j];
 		}
 		off = sqrt(off) / fmax(sqrt(all), 1e-3 * norm);
@@ -271,11 +335,13 @@ static void check_gradients(struct model *m, struct model *one, double bound, co
 		free(want);
 		free(got);
 	}
-	all_ok(worst < bound, "%s: gradients of all parameters (worst %.2g, %s)", name, worst, where);
+	all_ok(worst < bound, "%s: gradients of all parameters (worst %.2g, %s)", name, worst,
+	       where);
 }
 
 /* The rows of two sequences through the cache, some at a time, every rank with all rows. */
-static void check_cache(struct model *m, const struct result *want, float temperature, const char *name)
+static void check_cache(struct model *m, const struct result *want, float temperature,
+			const char *name)
 {
 	struct cache *c = cache_new(m, 12, 16, 16);
 	long differ = 0, V = m->table.config.vocab;
@@ -289,7 +355,8 @@ static void check_cache(struct model *m, const struct result *want, float temper
 
 			n = cu[s + 1] - at < step[s % 3] ? cu[s + 1] - at : step[s % 3];
 			for (long i = 0; i < n; i++)
-				row[i] = (struct cache_row){ &seq, ids[at + i], at + i - cu[s], true };
+				row[i] = (struct cache_row){ &seq, ids[at + i], at + i - cu[s],
+							     true };
 			if (!cache_reserve(c, &seq, at + n - cu[s]))
 				die(EX_SOFTWARE, "cache full");
 			const float *z = cache_extend(c, row, n);
@@ -298,7 +365,8 @@ static void check_cache(struct model *m, const struct result *want, float temper
 
 				if (target[at + i] < 0)
 					continue;
-				m->k->logprob(&lp, &lse, NULL, z + i * V, target + at + i, 1, V, temperature);
+				m->k->logprob(&lp, &lse, NULL, z + i * V, target + at + i, 1, V,
+					      temperature);
 				differ += memcmp(&lp, want->lp + at + i, 4) != 0;
 			}
 		}
@@ -342,8 +410,8 @@ static void try_case(size_t i, enum dtype t)
 	}
 	if (layout_check(&l, &c, &e) || mesh_init(&mesh, &l, &world, &e))
 		die_err(&e);
-	snprintf(name, sizeof(name), "model %d, %s, tp %ld cp %ld pp %ld ep %ld etp %ld", cases[i].model, dtype_name(t), l.tp, l.cp, l.pp, l.ep,
-		 l.etp);
+	snprintf(name, sizeof(name), "model %d, %s, tp %ld cp %ld pp %ld ep %ld etp %ld",
+		 cases[i].model, dtype_name(t), l.tp, l.cp, l.pp, l.ep, l.etp);
 	load(&one, cases[i].model, NULL, t, MODEL_TRAIN);
 	load(&m, cases[i].model, &mesh, t, MODEL_TRAIN);
 	run(&want, &one, true, false, 0.7f);
@@ -351,9 +419,13 @@ static void try_case(size_t i, enum dtype t)
 	last = m.here.last;
 	differ = most(last ? (double)bits_differ(&want, &got) : 0);
 	off = most(last ? largest(&want, &got) : 0);
-	/* The control: where ranks are more than chunks the order of summation is another, and float32 shows it. */
+	/*
+	 * The control: where ranks are more than chunks the order of summation is another, and
+	 * float32 shows it.
+	 */
 	all_ok(cases[i].same ? !differ && !off : t == DTYPE_BF16 || (differ > 0 && off < 1e-4),
-	       "%s: log-probabilities and entropies: %.0f differ, by at most %.2g", name, differ, off);
+	       "%s: log-probabilities and entropies: %.0f differ, by at most %.2g", name, differ,
+	       off);
 	check_gradients(&m, &one, t == DTYPE_F32 ? 1e-5 : 5e-2, name);
 	if (l.pp == 1 && l.cp == 1) {
 		if (!cases[i].same)
@@ -366,7 +438,10 @@ static void try_case(size_t i, enum dtype t)
 	layout_release(&l);
 }
 
-/* One long sequence over all ranks: what a rank needs for it against its share of what one rank needs; gradients. */
+/*
+ * One long sequence over all ranks: what a rank needs for it against its share of what one rank
+ * needs; gradients.
+ */
 static void context(void)
 {
 	static const long lengths[] = { MOST_ROWS };
@@ -386,8 +461,9 @@ static void context(void)
 	load(&m, LONG, &mesh, DTYPE_F32, MODEL_TRAIN);
 	share = (double)pass_bytes(&one, batch.rows, true, false) / world.size;
 	here = (double)pass_bytes(&m, batch.rows, true, false);
-	all_ok(here / share < 1.35, "%ld tokens on %d ranks: activations of a rank over the share of one rank's: %.3f", batch.rows,
-	       world.size, here / share);
+	all_ok(here / share < 1.35,
+	       "%ld tokens on %d ranks: activations of a rank over the share of one rank's: %.3f",
+	       batch.rows, world.size, here / share);
 	model_zero_grad(&one);
 	if (world.rank == 0)
 		run(&want, &one, true, false, 1);

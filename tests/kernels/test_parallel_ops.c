@@ -1,6 +1,6 @@
 /*
- * Ops whose work lies over ranks, on one rank: the parts of all, put together, have the bits of the whole, which other tests hold
- * against the formulas.
+ * Ops whose work lies over ranks, on one rank: the parts of all, put together, have the bits of the
+ * whole, which other tests hold against the formulas.
  */
 #include "kernels/attention.h"
 #include "kernels/linear.h"
@@ -52,9 +52,12 @@ static void check_tree(void)
 {
 	long leaves[64], bad = 0, worst = 0;
 
-	ok(tree_parts(leaves, 2, 3, 8) == 2 && leaves[0] == 2 && leaves[1] == 1, "leaves 2-4 of 8: [2 3] [4]");
-	ok(tree_parts(leaves, 5, 3, 8) == 2 && leaves[0] == 1 && leaves[1] == 2, "leaves 5-7 of 8: [5] [6 7]");
-	ok(tree_parts(leaves, 1, 6, 7) == 3 && leaves[2] == 3, "leaves 1-6 of 7: [1] [2 3] [4 5 6]");
+	ok(tree_parts(leaves, 2, 3, 8) == 2 && leaves[0] == 2 && leaves[1] == 1,
+	   "leaves 2-4 of 8: [2 3] [4]");
+	ok(tree_parts(leaves, 5, 3, 8) == 2 && leaves[0] == 1 && leaves[1] == 2,
+	   "leaves 5-7 of 8: [5] [6 7]");
+	ok(tree_parts(leaves, 1, 6, 7) == 3 && leaves[2] == 3,
+	   "leaves 1-6 of 7: [1] [2 3] [4 5 6]");
 	ok(tree_parts(leaves, 4, 3, 7) == 1 && leaves[0] == 3, "leaves 4-6 of 7: one node");
 	ok(tree_parts(leaves, 3, 0, 7) == 0, "no leaves: no parts");
 	for (long all = 1; all <= 40; all++)
@@ -84,16 +87,20 @@ static char *columns(const char *w, long rows, long all, long at, long n, enum d
 	return c;
 }
 
-/* y of the ranks' parts, and (sum NULL: not wanted) the gradient of x of each rank's columns beside it. */
-static void product_in_parts(void *y, const char *x, const char *w, const void *bias, const struct tree_cut *c, long m, long n,
-			     long per, enum dtype t)
+/*
+ * y of the ranks' parts, and (sum NULL: not wanted) the gradient of x of each rank's columns beside
+ * it.
+ */
+static void product_in_parts(void *y, const char *x, const char *w, const void *bias,
+			     const struct tree_cut *c, long m, long n, long per, enum dtype t)
 {
 	long K = per * tree_leaves(c), at = 0;
 	float *parts = xmalloc((size_t)(tree_parts_all(c) * m * n) * 4);
 
 	for (long r = 0; r < c->ranks; r++) {
 		long chunks = c->first[r + 1] - c->first[r], first = c->first[r] * per;
-		char *xr = columns(x, m, K, first, chunks * per, t), *wr = columns(w, n, K, first, chunks * per, t);
+		char *xr = columns(x, m, K, first, chunks * per, t),
+		     *wr = columns(w, n, K, first, chunks * per, t);
 		struct matrix a;
 
 		if (chunks) {
@@ -118,8 +125,10 @@ static void check_linear(enum dtype t)
 	for (int i = 0; i < 5; i++)
 		for (int j = 0; j < 3; j++)
 			for (long ranks = 1; ranks <= 8; ranks++) {
-				long C = chunks[i], per = pers[j], K = C * per, m = 1 + random_below(40), n = 1 + random_below(130), first[9];
-				char *x = numbers(m * K, t, 1), *w = numbers(n * K, t, 1), *bias = ranks % 2 ? numbers(n, t, 1) : NULL;
+				long C = chunks[i], per = pers[j], K = C * per,
+				     m = 1 + random_below(40), n = 1 + random_below(130), first[9];
+				char *x = numbers(m * K, t, 1), *w = numbers(n * K, t, 1),
+				     *bias = ranks % 2 ? numbers(n, t, 1) : NULL;
 				size_t bytes = (size_t)(m * n) * dtype_size(t);
 				char *want = xmalloc(bytes), *got = xmalloc(bytes);
 				struct tree_cut c = { ranks, first };
@@ -147,14 +156,17 @@ static void check_linear(enum dtype t)
 				free(want);
 				free(got);
 			}
-	ok(!bad, "%s %s: a product in parts has the bits of the whole (%ld cuts)", k->isa, dtype_name(t), tried);
-	ok(shown >= (t == DTYPE_F32 ? 20 : 1), "%s %s: another order of summation shows (%ld times)", k->isa, dtype_name(t), shown);
+	ok(!bad, "%s %s: a product in parts has the bits of the whole (%ld cuts)", k->isa,
+	   dtype_name(t), tried);
+	ok(shown >= (t == DTYPE_F32 ? 20 : 1),
+	   "%s %s: another order of summation shows (%ld times)", k->isa, dtype_name(t), shown);
 }
 
 static void check_dx(void)
 {
 	enum { M = 9, N = 70, K = 33 };
-	uint16_t *dy = numbers(M * N, DTYPE_BF16, 1), *w = numbers(N * K, DTYPE_BF16, 1), low[M * K];
+	uint16_t *dy = numbers(M * N, DTYPE_BF16, 1), *w = numbers(N * K, DTYPE_BF16, 1),
+		 low[M * K];
 	float wide[M * K], bias[N] = { 0 }, again[N] = { 0 }, *dw = xcalloc(N * K, 4);
 	struct matrix a;
 	long bad = 0;
@@ -182,7 +194,8 @@ static void check_head_cut(long V, long ranks, long rows, float T)
 {
 	long blocks = (V + VOCAB_BLOCK - 1) / VOCAB_BLOCK, first[9], at = 0, bad = 0;
 	struct tree_cut c = { ranks, first };
-	float *z = numbers(rows * V, DTYPE_F32, 9), *all, *got = xmalloc((size_t)rows * 24), *want = got + 3 * rows;
+	float *z = numbers(rows * V, DTYPE_F32, 9), *all, *got = xmalloc((size_t)rows * 24),
+	      *want = got + 3 * rows;
 	int *target = xmalloc((size_t)rows * sizeof(int));
 
 	for (long r = 0; r < rows; r++)
@@ -195,7 +208,8 @@ static void check_head_cut(long V, long ranks, long rows, float T)
 	all = xmalloc((size_t)(rows * (3 * tree_parts_all(&c) + ranks)) * 4);
 	k->logprob(want, want + rows, want + 2 * rows, z, target, rows, V, T);
 	for (long r = 0; r < ranks; r++) {
-		long from = first[r] * VOCAB_BLOCK, end = first[r + 1] * VOCAB_BLOCK < V ? first[r + 1] * VOCAB_BLOCK : V;
+		long from = first[r] * VOCAB_BLOCK,
+		     end = first[r + 1] * VOCAB_BLOCK < V ? first[r + 1] * VOCAB_BLOCK : V;
 		long n = end > from ? end - from : 0;
 		char *local = columns((char *)z, rows, V, from, n, DTYPE_F32);
 
@@ -217,7 +231,8 @@ static void check_head_cut(long V, long ranks, long rows, float T)
 static void check_head_backward(void)
 {
 	enum { ROWS = 5, V = 3500, FROM = 1024, N = 2048 };
-	float *z = numbers(ROWS * V, DTYPE_F32, 5), lp[ROWS], lse[ROWS], dlp[ROWS] = { 1, -0.5f, 0, 2, 0.25f };
+	float *z = numbers(ROWS * V, DTYPE_F32, 5), lp[ROWS], lse[ROWS],
+	      dlp[ROWS] = { 1, -0.5f, 0, 2, 0.25f };
 	int target[ROWS] = { 3, 1500, 7, 3499, 1024 }, shifted[ROWS];
 	float *whole = xmalloc(ROWS * V * 4), *part = xmalloc(ROWS * N * 4);
 	char *local = columns((char *)z, ROWS, V, FROM, N, DTYPE_F32), *want;
@@ -238,51 +253,65 @@ static void check_head_backward(void)
 
 enum { HEADS = 6, KV = 2, D = 16 };
 
-/* Every sequence cut at random places; each piece alone among `ranks`, as context parallelism has it. */
+/*
+ * Every sequence cut at random places; each piece alone among `ranks`, as context parallelism has
+ * it.
+ */
 static void check_attention(enum dtype t)
 {
 	static const long cu[] = { 0, 1, 4, 71, 71, 200, 900 };
 	enum { SEQS = 6, ROWS = 900, PIECES = 4 };
 	const struct attention_shape s = { HEADS, KV, D, 0.25f };
 	size_t e = dtype_size(t), q = HEADS * D * e, kv = KV * D;
-	char *x = numbers(ROWS * HEADS * D, t, 1), *key = numbers(ROWS * KV * D, t, 1), *v = numbers(ROWS * KV * D, t, 1);
-	char *dout = numbers(ROWS * HEADS * D, t, 1), *want = xmalloc(ROWS * q), *got = xmalloc(ROWS * q);
+	char *x = numbers(ROWS * HEADS * D, t, 1), *key = numbers(ROWS * KV * D, t, 1),
+	     *v = numbers(ROWS * KV * D, t, 1);
+	char *dout = numbers(ROWS * HEADS * D, t, 1), *want = xmalloc(ROWS * q),
+	     *got = xmalloc(ROWS * q);
 	char *dq = xmalloc(ROWS * q), *gq = xmalloc(ROWS * q);
 	float *lse = xmalloc(ROWS * HEADS * 4), *glse = xmalloc(ROWS * HEADS * 4);
-	float *dk = xmalloc(ROWS * kv * 16), *dv = dk + ROWS * kv, *sum = dv + ROWS * kv, *mine = xmalloc(ROWS * kv * 8);
+	float *dk = xmalloc(ROWS * kv * 16), *dv = dk + ROWS * kv, *sum = dv + ROWS * kv,
+	      *mine = xmalloc(ROWS * kv * 8);
 	struct attention_piece whole[SEQS], part[SEQS * 3];
 	double off = 0, all = 0, offq = 0;
 	bool same = true;
 
 	for (long i = 0; i < SEQS; i++)
-		whole[i] = (struct attention_piece){ cu[i], cu[i + 1] - cu[i], cu[i], cu[i + 1] - cu[i] };
+		whole[i] = (struct attention_piece){ cu[i], cu[i + 1] - cu[i], cu[i],
+						     cu[i + 1] - cu[i] };
 	k->attention_fwd(want, lse, x, key, v, whole, SEQS, &s, t);
 	k->attention_bwd(dq, dk, dv, DTYPE_F32, dout, want, lse, x, key, v, whole, SEQS, &s, t);
 	memset(sum, 0, ROWS * kv * 8);
-	/* two ranks of two chunks each, and a piece without rows so that all keys are covered; the rank's rows in their places */
+	/*
+	 * two ranks of two chunks each, and a piece without rows so that all keys are covered; the
+	 * rank's rows in their places
+	 */
 	for (long r = 0; r < 2; r++) {
 		long n = 0;
 
 		for (long i = 0; i < SEQS; i++) {
-			long len = cu[i + 1] - cu[i], b[PIECES + 1] = { 0, len / 5, len / 2, len / 2 + len / 3, len };
+			long len = cu[i + 1] - cu[i],
+			     b[PIECES + 1] = { 0, len / 5, len / 2, len / 2 + len / 3, len };
 
 			for (long c = r; c < PIECES; c = c == r && r != 3 - r ? 3 - r : PIECES)
-				part[n++] = (struct attention_piece){ cu[i] + b[c], b[c + 1] - b[c], cu[i], b[c + 1] };
+				part[n++] = (struct attention_piece){ cu[i] + b[c], b[c + 1] - b[c],
+								      cu[i], b[c + 1] };
 			part[n++] = (struct attention_piece){ cu[i], 0, cu[i], len };
 		}
 		k->attention_fwd(got, glse, x, key, v, part, n, &s, t);
-		k->attention_bwd(gq, mine, mine + ROWS * kv, DTYPE_F32, dout, want, lse, x, key, v, part, n, &s, t);
+		k->attention_bwd(gq, mine, mine + ROWS * kv, DTYPE_F32, dout, want, lse, x, key, v,
+				 part, n, &s, t);
 		for (long i = 0; i < ROWS * (long)kv * 2; i++)
 			sum[i] += mine[i];
 	}
 	same = !memcmp(got, want, ROWS * q) && !memcmp(glse, lse, ROWS * HEADS * 4);
-	ok(same, "%s %s: rows in pieces have the bits of the whole, lse too", k->isa, dtype_name(t));
+	ok(same, "%s %s: rows in pieces have the bits of the whole, lse too", k->isa,
+	   dtype_name(t));
 	for (long i = 0; i < ROWS * (long)kv * 2; i++) {
 		off += ((double)sum[i] - (double)dk[i]) * ((double)sum[i] - (double)dk[i]);
 		all += (double)dk[i] * (double)dk[i];
 	}
-	ok(sqrt(off / all) < (t == DTYPE_F32 ? 1e-6 : 2e-3), "%s %s: dk and dv of the pieces add up (%.2g)", k->isa, dtype_name(t),
-	   sqrt(off / all));
+	ok(sqrt(off / all) < (t == DTYPE_F32 ? 1e-6 : 2e-3),
+	   "%s %s: dk and dv of the pieces add up (%.2g)", k->isa, dtype_name(t), sqrt(off / all));
 	offq = memcmp(gq, dq, ROWS * q);
 	ok(offq == 0, "%s %s: dq of the pieces", k->isa, dtype_name(t));
 	free(x);

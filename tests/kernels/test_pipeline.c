@@ -1,6 +1,7 @@
 /*
- * The schedule of pipelines.  Run alone: its order, by a simulation of all stages.  Under mpirun (tests/kernels/parallel.sh): the
- * bubble of stages that sleep, and a model whose every layer is a stage against one rank.
+ * The schedule of pipelines.  Run alone: its order, by a simulation of all stages.  Under mpirun
+ * (tests/kernels/parallel.sh): the bubble of stages that sleep, and a model whose every layer is a
+ * stage against one rank.
  */
 #include "kernels/model/pipeline.h"
 #include "libcommon/pool.h"
@@ -13,7 +14,7 @@ static struct comm world;
 
 enum { MOST = 8, BATCHES = 4 * MOST, TURNS = 3 };
 
-/* -- the order ---------------------------------------------------------------------------------------- */
+/* -- the order ------------------------------------------------------------- */
 
 static long sizes(long *n, long p)
 {
@@ -32,7 +33,8 @@ static bool order_holds(const struct pipeline_plan *p, const struct pipeline_ste
 	for (long i = 0; i < p->turns * p->n * (p->backward ? 2 : 1); i++) {
 		long t = s[i].turn;
 
-		if (s[i].k != (s[i].backward ? backward : forward)[t] || (s[i].backward && backward[t] >= forward[t]))
+		if (s[i].k != (s[i].backward ? backward : forward)[t] ||
+		    (s[i].backward && backward[t] >= forward[t]))
 			return false;
 		(s[i].backward ? backward : forward)[t]++;
 		if (forward[t] - backward[t] > most[t])
@@ -42,19 +44,26 @@ static bool order_holds(const struct pipeline_plan *p, const struct pipeline_ste
 		if (forward[t] != p->n || backward[t] != (p->backward ? p->n : 0) ||
 		    (p->backward && most[t] != pipeline_flight(p, stage, t)))
 			return false;
-	return p->turns > 1 || !p->backward || most[0] == (p->stages - stage < p->n ? p->stages - stage : p->n);
+	return p->turns > 1 || !p->backward ||
+	       most[0] == (p->stages - stage < p->n ? p->stages - stage : p->n);
 }
 
-/* A backward step of one turn must have been taken by whom it was sent to before its slot is used again. */
-static bool slot_is_free(const struct pipeline_plan *p, const struct pipeline_step *o, long stage, long place,
-			 long end[MOST * TURNS][2][BATCHES])
+/*
+ * A backward step of one turn must have been taken by whom it was sent to before its slot is used
+ * again.
+ */
+static bool slot_is_free(const struct pipeline_plan *p, const struct pipeline_step *o, long stage,
+			 long place, long end[MOST * TURNS][2][BATCHES])
 {
 	long k = o->k - pipeline_flight(p, stage, o->turn);
 
 	return o->backward || place == 0 || k < 0 || end[place - 1][1][k];
 }
 
-/* Stages that take 1 for a forward step and 2 for a backward one: the time until all are done; 0: they wait for ever. */
+/*
+ * Stages that take 1 for a forward step and 2 for a backward one: the time until all are done; 0:
+ * they wait for ever.
+ */
 static long simulate(const struct pipeline_plan *p)
 {
 	static struct pipeline_step order[MOST][2 * BATCHES * TURNS];
@@ -70,9 +79,11 @@ static long simulate(const struct pipeline_plan *p)
 		for (long s = 0; s < p->stages; s++)
 			while (at[s] < steps) {
 				struct pipeline_step *o = order[s] + at[s];
-				long place = o->turn * p->stages + s, from = o->backward ? place + 1 : place - 1, start = 0;
+				long place = o->turn * p->stages + s,
+				     from = o->backward ? place + 1 : place - 1, start = 0;
 
-				if (from >= 0 && from < p->stages * p->turns && !(start = end[from][o->backward][o->k]))
+				if (from >= 0 && from < p->stages * p->turns &&
+				    !(start = end[from][o->backward][o->k]))
 					break;
 				if (!slot_is_free(p, o, s, place, end))
 					break;
@@ -97,7 +108,8 @@ static void check_order(void)
 	long n[4], bad = 0, late = 0, tried = 0;
 
 	pipeline_order(s, &p, 0);
-	ok(!s[0].backward && !s[1].backward && s[2].backward && !s[3].backward && s[4].backward && s[5].backward,
+	ok(!s[0].backward && !s[1].backward && s[2].backward && !s[3].backward && s[4].backward &&
+		   s[5].backward,
 	   "the first of two stages, three micro-batches: F0 F1 B0 F2 B1 B2");
 	for (p.stages = 1; p.stages <= MOST; p.stages++)
 		for (p.turns = 1; p.turns <= (p.stages > 1 ? TURNS : 1); p.turns++)
@@ -106,21 +118,25 @@ static void check_order(void)
 				if (p.turns > 1 && p.n % p.stages)
 					continue;
 				for (long stage = 0; stage < p.stages; stage++, tried++)
-					for (p.backward = false; ; p.backward = true) {
+					for (p.backward = false;; p.backward = true) {
 						pipeline_order(s, &p, stage);
 						bad += !order_holds(&p, s, stage);
 						if (p.backward)
 							break;
 					}
-				late += simulate(&p) != (p.n ? 3 * (p.n * p.turns + p.stages - 1) : 0);
+				late += simulate(&p) !=
+					(p.n ? 3 * (p.n * p.turns + p.stages - 1) : 0);
 			}
 	ok(!bad, "%ld orders: every micro-batch once a turn, min(p - s, n) in flight", tried);
-	ok(!late, "1 to 8 stages in 1 to 3 turns end after (v n + p - 1) steps, none waits for ever");
+	ok(!late,
+	   "1 to 8 stages in 1 to 3 turns end after (v n + p - 1) steps, none waits for ever");
 }
 
-/* -- stages that sleep -------------------------------------------------------------------------------- */
+/* -- stages that sleep ----------------------------------------------------- */
 
-struct sleeper { double slept; };
+struct sleeper {
+	double slept;
+};
 
 static double seconds(void)
 {
@@ -174,7 +190,10 @@ static void sleep_backward(void *arg, long k, long turn, long slot)
 	pass_on(-1, world.rank - 1);
 }
 
-/* Time beyond that of the work, over it; the least of some tries, since others use this machine too. */
+/*
+ * Time beyond that of the work, over it; the least of some tries, since others use this machine
+ * too.
+ */
 static void check_bubble(long n)
 {
 	double best = 1e9, want = (world.size - 1.) / (double)n;
@@ -194,11 +213,12 @@ static void check_bubble(long n)
 		best = fmin(best, bubble[0] / bubble[1] - 1);
 	}
 	if (world.rank == 0)
-		is_num(best / want, 1, 0.1, "%d stages, %ld micro-batches: the bubble is %.4f, (p - 1) / n is %.4f", world.size, n, best,
-		       want);
+		is_num(best / want, 1, 0.1,
+		       "%d stages, %ld micro-batches: the bubble is %.4f, (p - 1) / n is %.4f",
+		       world.size, n, best, want);
 }
 
-/* -- a model ------------------------------------------------------------------------------------------ */
+/* -- a model --------------------------------------------------------------- */
 
 enum { VOCAB = 50, ROWS = 40 };
 
@@ -225,12 +245,17 @@ static void make_batches(void)
 	}
 }
 
-struct run { float lp[BATCHES][ROWS]; long last; };
+struct run {
+	float lp[BATCHES][ROWS];
+	long last;
+};
 
 static void give_batch(void *arg, long k, struct batch *b, const int **t)
 {
 	(void)arg;
-	*b = (struct batch){ .rows = cu[k][3], .ids = ids[k], .nseq = cu[k][3] ? 3 : 0, .cu = cu[k] };
+	*b = (struct batch){
+		.rows = cu[k][3], .ids = ids[k], .nseq = cu[k][3] ? 3 : 0, .cu = cu[k]
+	};
 	*t = target[k];
 }
 
@@ -242,15 +267,30 @@ static void give_loss(void *arg, long k, float *dlp, const float *lp)
 	for (long i = 0; i < cu[k][3]; i++) {
 		r->lp[k][i] = lp[i];
 		if (dlp)
-			dlp[i] = target[k][i] < 0 ? 0 : (float)(mix((uint64_t)(k * 50 + i)) % 64) / 32 - 1;
+			dlp[i] = target[k][i] < 0
+					 ? 0
+					 : (float)(mix((uint64_t)(k * 50 + i)) % 64) / 32 - 1;
 	}
 }
 
 static void load(struct model *m, struct mesh *mesh)
 {
-	struct model_config c = { .model_type = "llama", .architecture = "LlamaForCausalLM", .vocab = VOCAB, .hidden = 12, .intermediate = 14,
-				  .layers = 8, .heads = 2, .kv_heads = 1, .head_dim = 4, .max_position = 64, .rms_eps = 1e-6, .tied = true,
-				  .initializer_range = 0.3, .rope = { .kind = ROPE_DEFAULT, .theta = 10000, .factor = 1 }, .bos = -1, .pad = -1 };
+	struct model_config c = { .model_type = "llama",
+				  .architecture = "LlamaForCausalLM",
+				  .vocab = VOCAB,
+				  .hidden = 12,
+				  .intermediate = 14,
+				  .layers = 8,
+				  .heads = 2,
+				  .kv_heads = 1,
+				  .head_dim = 4,
+				  .max_position = 64,
+				  .rms_eps = 1e-6,
+				  .tied = true,
+				  .initializer_range = 0.3,
+				  .rope = { .kind = ROPE_DEFAULT, .theta = 10000, .factor = 1 },
+				  .bos = -1,
+				  .pad = -1 };
 	struct err e = ERR_INIT;
 	const struct ops *k = ops_find("cpu", NULL, &e);
 
@@ -281,7 +321,8 @@ static double gradients_off(const struct model *m, const struct model *one)
 			memcpy(g, m->w[i].grad, n * 4);
 		comm_sum_f32(&m->mesh->world, g, n);
 		for (size_t j = 0; j < n; j++) {
-			off += ((double)g[j] - (double)one->w[i].grad[j]) * ((double)g[j] - (double)one->w[i].grad[j]);
+			off += ((double)g[j] - (double)one->w[i].grad[j]) *
+			       ((double)g[j] - (double)one->w[i].grad[j]);
 			all += (double)one->w[i].grad[j] * (double)one->w[i].grad[j];
 		}
 		worst = fmax(worst, sqrt(off) / fmax(sqrt(all), 1e-3 * norm));
@@ -290,10 +331,15 @@ static double gradients_off(const struct model *m, const struct model *one)
 	return worst;
 }
 
-static void check_model(struct pipeline *p, struct model *m, struct pipeline *q, struct model *one, long n, bool backward)
+static void check_model(struct pipeline *p, struct model *m, struct pipeline *q, struct model *one,
+			long n, bool backward)
 {
 	struct run *want = xcalloc(1, sizeof(*want)), *got = xcalloc(1, sizeof(*got));
-	struct pipeline_job job = { .n = n, .batch = give_batch, .loss = give_loss, .temperature = 0.9f, .backward = backward };
+	struct pipeline_job job = { .n = n,
+				    .batch = give_batch,
+				    .loss = give_loss,
+				    .temperature = 0.9f,
+				    .backward = backward };
 	float differ;
 
 	model_zero_grad(m);
@@ -302,12 +348,16 @@ static void check_model(struct pipeline *p, struct model *m, struct pipeline *q,
 	pipeline_run(q, &job);
 	job.arg = got;
 	pipeline_run(p, &job);
-	differ = (float)(m->here.last && (memcmp(want->lp, got->lp, sizeof(want->lp)) || got->last != want->last));
+	differ = (float)(m->here.last &&
+			 (memcmp(want->lp, got->lp, sizeof(want->lp)) || got->last != want->last));
 	comm_max_f32(&m->mesh->world, &differ, 1);
 	double off = backward ? gradients_off(m, one) : 0;
 	if (m->mesh->world.rank == 0)
-		ok(differ == 0 && off < 1e-6, "%d stages in %ld turns, %ld micro-batches%s: bits of one rank, gradients off by %.2g",
-		   m->mesh->pp.size, layout_turns(&m->mesh->layout), n, backward ? "" : " forward", off);
+		ok(differ == 0 && off < 1e-6,
+		   "%d stages in %ld turns, %ld micro-batches%s: bits of one rank, gradients off "
+		   "by %.2g",
+		   m->mesh->pp.size, layout_turns(&m->mesh->layout), n, backward ? "" : " forward",
+		   off);
 	free(want);
 	free(got);
 }
@@ -326,7 +376,8 @@ static void check_stages(long turns, enum recompute recompute)
 		die_err(&e);
 	load(&m, &mesh);
 	load(&one, NULL);
-	struct pipeline *p = pipeline_new(&m, ROWS, true, recompute), *q = pipeline_new(&one, ROWS, true, false);
+	struct pipeline *p = pipeline_new(&m, ROWS, true, recompute),
+			*q = pipeline_new(&one, ROWS, true, false);
 	for (long i = 0; i < sizes(n, world.size); i++)
 		check_model(p, &m, q, &one, n[i], i != 1);
 	pipeline_free(p);
