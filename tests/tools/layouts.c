@@ -87,7 +87,7 @@ static void make_lesson(struct run *r, int i)
 	}
 	r->recorded[i] = xcalloc((size_t)rest, sizeof(float));
 	r->lesson[i] = (struct lesson){
-		.s = { ids, n, prompt, mask },
+		.s = { .ids = ids, .n = n, .prompt = prompt, .mask = mask },
 		.x = { .n = rest, .prev = r->recorded[i], .gen = r->recorded[i], .advantage = a, .w_policy = w, .w_nll = w },
 		.recorded = r->recorded[i],
 	};

@@ -19,8 +19,8 @@ steps="-c r.yaml --data train.jsonl policy.precision=float32 policy.train_global
 digests() { cairn inspect "$1" --json | grep -o '"[a-z]*_digest": "[0-9a-f]*"'; }
 # near A B WHAT: no tensor of the two differs by more than 1e-5 of its norm.
 near() {
-	cairn inspect --diff "$1" "$2" --json >diff 2>err
-	awk -F'"relative": ' '{ for (i = 2; i <= NF; i++) if ($i + 0 > 1e-5) bad = 1 } END { exit !(NR && !bad) }' diff; ok $? "$3"
+	cairn inspect --diff "$1" "$2" --json >differ 2>err
+	awk -F'"relative": ' '{ for (i = 2; i <= NF; i++) if ($i + 0 > 1e-5) bad = 1 } END { exit !(NR && !bad) }' differ; ok $? "$3"
 }
 # shellcheck disable=SC2086
 {
