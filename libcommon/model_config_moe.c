@@ -8,7 +8,8 @@ bool model_config_is_moe(const struct model_config *c, long layer)
 {
 	const struct moe_config *m = &c->moe;
 
-	return m->experts && (layer + 1) % m->step == 0 && !(m->mlp_only[layer / 64] >> layer % 64 & 1);
+	return m->experts && (layer + 1) % m->step == 0 &&
+	       !(m->mlp_only[layer / 64] >> layer % 64 & 1);
 }
 
 long model_config_moe_layers(const struct model_config *c)
@@ -20,20 +21,25 @@ long model_config_moe_layers(const struct model_config *c)
 	return n;
 }
 
-/* num_experts and num_local_experts are one key in transformers; both may stand there, and then say the same. */
-static int read_experts(long *out, const struct family *f, const struct json_doc *d, const struct json *o, struct err *e)
+/* num_experts and num_local_experts are one key in transformers; where both stand they say the same. */
+static int read_experts(long *out, const struct family *f, const struct json_doc *d,
+			const struct json *o, struct err *e)
 {
 	long a, b;
 
-	if (json_int_or(d, o, "num_experts", -1, &a, e) || json_int_or(d, o, "num_local_experts", a, &b, e))
+	if (json_int_or(d, o, "num_experts", -1, &a, e) ||
+	    json_int_or(d, o, "num_local_experts", a, &b, e))
 		return -1;
 	if (a >= 0 && a != b)
-		return err_set(e, EX_DATAERR, "%s: num_local_experts: found %ld, num_experts is %ld", d->file, b, a);
+		return err_set(e, EX_DATAERR,
+			       "%s: num_local_experts: found %ld, num_experts is %ld", d->file, b,
+			       a);
 	*out = json_get(o, "num_experts") || json_get(o, "num_local_experts") ? b : f->experts;
 	return 0;
 }
 
-static int read_mlp_only(struct model_config *c, const struct json_doc *d, const struct json *o, struct err *e)
+static int read_mlp_only(struct model_config *c, const struct json_doc *d, const struct json *o,
+			 struct err *e)
 {
 	const struct json *list = json_get(o, "mlp_only_layers");
 	long layer;
@@ -41,8 +47,8 @@ static int read_mlp_only(struct model_config *c, const struct json_doc *d, const
 	if (!list || list->type == JSON_NULL)
 		return 0;
 	if (list->type != JSON_ARRAY)
-		return err_set(e, EX_DATAERR, "%s:%d: mlp_only_layers: found %s, wanted an array", d->file, list->line,
-			       json_type_name(list));
+		return err_set(e, EX_DATAERR, "%s:%d: mlp_only_layers: found %s, wanted an array",
+			       d->file, list->line, json_type_name(list));
 	for (size_t i = 0; i < list->n; i++) {
 		if (json_int(d, &list->item[i], "mlp_only_layers", &layer, e) ||
 		    config_in_range(layer, 0, LAYERS_MOST - 1, "mlp_only_layers", d->file, e))
@@ -52,8 +58,8 @@ static int read_mlp_only(struct model_config *c, const struct json_doc *d, const
 	return 0;
 }
 
-int moe_config_from_json(struct model_config *c, const struct family *f, const struct json_doc *d, const struct json *o,
-			 struct err *e)
+int moe_config_from_json(struct model_config *c, const struct family *f, const struct json_doc *d,
+			 const struct json *o, struct err *e)
 {
 	struct moe_config *m = &c->moe;
 
@@ -63,16 +69,19 @@ int moe_config_from_json(struct model_config *c, const struct family *f, const s
 	m->norm_topk = f->norm_topk;
 	m->intermediate = c->intermediate;
 	if (read_experts(&m->experts, f, d, o, e) ||
-	    json_int_or(d, o, "num_experts_per_tok", f->experts_per_token, &m->experts_per_token, e) ||
+	    json_int_or(d, o, "num_experts_per_tok", f->experts_per_token, &m->experts_per_token,
+			e) ||
 	    json_real_or(d, o, "router_aux_loss_coef", 0.001, &m->aux_loss_coef, e))
 		return -1;
-	if (f->reads_sparse &&
-	    (json_int_or(d, o, "moe_intermediate_size", f->expert_intermediate, &m->intermediate, e) ||
-	     json_int_or(d, o, "decoder_sparse_step", 1, &m->step, e) ||
-	     json_bool_or(d, o, "norm_topk_prob", false, &m->norm_topk, e) || read_mlp_only(c, d, o, e)))
+	if (f->reads_sparse && (json_int_or(d, o, "moe_intermediate_size", f->expert_intermediate,
+					    &m->intermediate, e) ||
+				json_int_or(d, o, "decoder_sparse_step", 1, &m->step, e) ||
+				json_bool_or(d, o, "norm_topk_prob", false, &m->norm_topk, e) ||
+				read_mlp_only(c, d, o, e)))
 		return -1;
 	if (f->shared_intermediate &&
-	    json_int_or(d, o, "shared_expert_intermediate_size", f->shared_intermediate, &m->shared_intermediate, e))
+	    json_int_or(d, o, "shared_expert_intermediate_size", f->shared_intermediate,
+			&m->shared_intermediate, e))
 		return -1;
 	if (!m->experts)
 		*m = (struct moe_config){ 0 };
@@ -94,7 +103,7 @@ static void put_sparse(struct json_out *o, const struct model_config *c)
 	json_end(o);
 }
 
-/* A model without experts has an MLP in every layer, which num_experts 0 says of the families that may leave them out. */
+/* A model without experts has an MLP in every layer: families that may leave them out say 0. */
 void moe_config_to_json(struct json_out *o, const struct model_config *c, const struct family *f)
 {
 	const struct moe_config *m = &c->moe;
@@ -113,11 +122,13 @@ void moe_config_to_json(struct json_out *o, const struct model_config *c, const 
 }
 
 /* As in the check of the other sizes, the bounds keep the number of parameters within 63 bits. */
-static int check_sizes(const struct model_config *c, const struct family *f, const char *file, struct err *e)
+static int check_sizes(const struct model_config *c, const struct family *f, const char *file,
+		       struct err *e)
 {
 	const struct moe_config *m = &c->moe;
 
-	if (config_in_range(m->experts, f->reads_sparse ? 0 : 1, EXPERTS_MOST, "number of experts", file, e))
+	if (config_in_range(m->experts, f->reads_sparse ? 0 : 1, EXPERTS_MOST, "number of experts",
+			    file, e))
 		return -1;
 	if (!m->experts)
 		return 0;
@@ -125,33 +136,44 @@ static int check_sizes(const struct model_config *c, const struct family *f, con
 	    config_in_range(m->intermediate, 1, 1L << 24, "moe_intermediate_size", file, e) ||
 	    config_in_range(m->step, 1, LAYERS_MOST, "decoder_sparse_step", file, e))
 		return -1;
-	if (f->shared_intermediate &&
-	    config_in_range(m->shared_intermediate, 1, 1L << 24, "shared_expert_intermediate_size", file, e))
+	if (f->shared_intermediate && config_in_range(m->shared_intermediate, 1, 1L << 24,
+						      "shared_expert_intermediate_size", file, e))
 		return -1;
-	if ((double)m->experts * (double)m->intermediate * (double)c->hidden * (double)c->layers > 0x1p58)
-		return err_set(e, EX_DATAERR, "%s: %ld experts of %ld x %ld in %ld layers: more parameters than can be counted", file,
-			       m->experts, m->intermediate, c->hidden, c->layers);
+	if ((double)m->experts * (double)m->intermediate * (double)c->hidden * (double)c->layers >
+	    0x1p58)
+		return err_set(e, EX_DATAERR,
+			       "%s: %ld experts of %ld x %ld in %ld layers: more parameters than "
+			       "can be counted",
+			       file, m->experts, m->intermediate, c->hidden, c->layers);
 	return 0;
 }
 
-int moe_config_check(const struct model_config *c, const struct family *f, const char *file, struct err *e)
+int moe_config_check(const struct model_config *c, const struct family *f, const char *file,
+		     struct err *e)
 {
 	const struct moe_config *m = &c->moe;
 
 	if (!f->experts) {
 		if (m->experts)
-			return err_set(e, EX_UNAVAILABLE, "%s: %s with experts is not supported", file, f->type);
+			return err_set(e, EX_UNAVAILABLE, "%s: %s with experts is not supported",
+				       file, f->type);
 		return 0;
 	}
 	if (check_sizes(c, f, file, e))
 		return -1;
 	if (f->norm_topk && !m->norm_topk)
-		return err_set(e, EX_UNAVAILABLE, "%s: %s without norm_topk_prob is not supported", file, f->type);
+		return err_set(e, EX_UNAVAILABLE, "%s: %s without norm_topk_prob is not supported",
+			       file, f->type);
 	if (!f->reads_sparse && (m->intermediate != c->intermediate || m->step != 1))
-		return err_set(e, EX_UNAVAILABLE, "%s: %s has experts of intermediate_size in every layer", file, f->type);
+		return err_set(e, EX_UNAVAILABLE,
+			       "%s: %s has experts of intermediate_size in every layer", file,
+			       f->type);
 	if (!f->shared_intermediate && m->shared_intermediate)
-		return err_set(e, EX_UNAVAILABLE, "%s: %s with a shared expert is not supported", file, f->type);
+		return err_set(e, EX_UNAVAILABLE, "%s: %s with a shared expert is not supported",
+			       file, f->type);
 	if (!(m->aux_loss_coef >= 0) || !isfinite(m->aux_loss_coef))
-		return err_set(e, EX_DATAERR, "%s: router_aux_loss_coef: found %g, wanted 0 or more", file, m->aux_loss_coef);
+		return err_set(e, EX_DATAERR,
+			       "%s: router_aux_loss_coef: found %g, wanted 0 or more", file,
+			       m->aux_loss_coef);
 	return 0;
 }

@@ -14,7 +14,8 @@ struct route {
 	bool given;
 };
 
-/* The k highest in falling order.  Only a strictly higher one moves another down, so that of equals the first stays before. */
+/* The k highest in falling order.  Only a strictly higher one moves another down, so that of equals
+ * the first stays before. */
 static void choose(int *id, const float *z, long experts, long k)
 {
 	for (long e = 0, n = 0; e < experts; e++) {
@@ -73,7 +74,8 @@ static void route_part(void *arg, long r, int thread)
 	const struct route *o = arg;
 	const struct routing *s = o->s;
 	const float *z = o->z + r * s->experts;
-	float *p = o->p + r * s->experts, *w = o->weight + r * s->k, *zs = row_scratch(0, s->k), sum, m;
+	float *p = o->p + r * s->experts, *w = o->weight + r * s->k, *zs = row_scratch(0, s->k),
+	      sum, m;
 	int *id = o->id + r * s->k;
 
 	(void)thread;
@@ -93,7 +95,8 @@ static void route_part(void *arg, long r, int thread)
 		w[i] = isnan(sum) ? NAN : s->norm ? w[i] : p[id[i]];
 }
 
-void route_cpu(int *id, float *weight, float *p, float *lse, const float *z, long rows, const struct routing *s, bool given)
+void route_cpu(int *id, float *weight, float *p, float *lse, const float *z, long rows,
+	       const struct routing *s, bool given)
 {
 	struct route o = { id, weight, p, lse, z, s, given };
 
@@ -111,7 +114,7 @@ struct back {
 	enum dtype t;
 };
 
-/* dz = p (dp - sum p dp) for dp that is given for all experts, and what the two losses add of that kind. */
+/* dz = p (dp - sum p dp) for dp that is given for all experts, and what the z loss adds. */
 static void own_losses(float *dz, const struct back *o, const float *p, long r)
 {
 	const float *dp = o->own->dp;
@@ -143,15 +146,17 @@ static void route_bwd_part(void *arg, long r, int thread)
 	narrow(row_at_mut(o->dz, r * E, o->t), dz, E, o->t);
 }
 
-void route_bwd_cpu(void *dz, const float *dweight, const int *id, const float *weight, const float *p, const float *lse,
-		   const struct router_loss *own, long rows, const struct routing *s, enum dtype t)
+void route_bwd_cpu(void *dz, const float *dweight, const int *id, const float *weight,
+		   const float *p, const float *lse, const struct router_loss *own, long rows,
+		   const struct routing *s, enum dtype t)
 {
 	struct back o = { dz, dweight, weight, p, lse, id, own, s, t };
 
 	pool_run(route_bwd_part, &o, rows);
 }
 
-void sort_slots_cpu(long *offset, int *from, int *place, const int *id, long rows, const struct routing *s)
+void sort_slots_cpu(long *offset, int *from, int *place, const int *id, long rows,
+		    const struct routing *s)
 {
 	long slots = rows * s->k;
 
@@ -172,9 +177,10 @@ void sort_slots_cpu(long *offset, int *from, int *place, const int *id, long row
 
 /* -- products --------------------------------------------------------------------------------- */
 
-void grouped_dw_cpu(float *dw, const void *dy, const void *x, const long *offset, long experts, long n, long k, enum dtype t)
+void grouped_dw_cpu(float *dw, const void *dy, const void *x, const long *offset, long experts,
+		    long n, long k, enum dtype t)
 {
 	for (long e = 0; e < experts; e++)
-		linear_dw_cpu(dw + e * n * k, NULL, row_at(dy, offset[e] * n, t), row_at(x, offset[e] * k, t),
-			      offset[e + 1] - offset[e], n, k, t);
+		linear_dw_cpu(dw + e * n * k, NULL, row_at(dy, offset[e] * n, t),
+			      row_at(x, offset[e] * k, t), offset[e + 1] - offset[e], n, k, t);
 }

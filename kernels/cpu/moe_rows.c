@@ -35,10 +35,10 @@ WIDE static float dot(const float *a, const float *b, long n)
 }
 
 struct slots {
-	void *y;                        /* combine, unpermute: by rows */
-	const float *o;                 /* by places */
+	void *y; /* combine, unpermute: by rows */
+	const float *o; /* by places */
 	float *dweight;
-	void *dact, *act;               /* weigh_bwd: by places */
+	void *dact, *act; /* weigh_bwd: by places */
 	const int *place;
 	const float *weight, *gate, *shared;
 	long k, cols;
@@ -61,10 +61,17 @@ static void combine_part(void *arg, long r, int thread)
 	narrow(row_at_mut(o->y, r * o->cols, o->t), y, o->cols, o->t);
 }
 
-void combine_cpu(void *y, const float *o, const int *place, const float *weight, const float *gate, const float *shared, long rows,
-		 long k, long cols, enum dtype t)
+void combine_cpu(void *y, const float *o, const int *place, const float *weight, const float *gate,
+		 const float *shared, long rows, long k, long cols, enum dtype t)
 {
-	struct slots s = { .y = y, .o = o, .place = place, .weight = weight, .gate = gate, .shared = shared, .k = k, .cols = cols,
+	struct slots s = { .y = y,
+			   .o = o,
+			   .place = place,
+			   .weight = weight,
+			   .gate = gate,
+			   .shared = shared,
+			   .k = k,
+			   .cols = cols,
 			   .t = t };
 
 	pool_run(combine_part, &s, rows);
@@ -75,7 +82,8 @@ static void weigh(const struct slots *o, long slot)
 	long at = (o->place ? o->place[slot] : slot) * o->cols;
 	void *d = row_at_mut(o->dact, at, o->t), *a = row_at_mut(o->act, at, o->t);
 	float *y = row_scratch(2, o->cols), w = o->weight[slot];
-	const float *df = as_f32(row_scratch(0, o->cols), d, o->cols, o->t), *af = as_f32(row_scratch(1, o->cols), a, o->cols, o->t);
+	const float *df = as_f32(row_scratch(0, o->cols), d, o->cols, o->t),
+		    *af = as_f32(row_scratch(1, o->cols), a, o->cols, o->t);
 
 	o->dweight[slot] = dot(df, af, o->cols);
 	scale(y, df, w, o->cols);
@@ -93,10 +101,16 @@ static void weigh_part(void *arg, long r, int thread)
 		weigh(o, r * o->k + s);
 }
 
-void weigh_bwd_cpu(float *dweight, void *dact, void *act, const int *place, const float *weight, long rows, long k, long cols,
-		   enum dtype t)
+void weigh_bwd_cpu(float *dweight, void *dact, void *act, const int *place, const float *weight,
+		   long rows, long k, long cols, enum dtype t)
 {
-	struct slots s = { .dweight = dweight, .dact = dact, .act = act, .place = place, .weight = weight, .k = k, .cols = cols,
+	struct slots s = { .dweight = dweight,
+			   .dact = dact,
+			   .act = act,
+			   .place = place,
+			   .weight = weight,
+			   .k = k,
+			   .cols = cols,
 			   .t = t };
 
 	pool_run(weigh_part, &s, rows);
@@ -116,7 +130,8 @@ static void unpermute_part(void *arg, long r, int thread)
 	narrow(row_at_mut(o->y, r * o->cols, o->t), y, o->cols, o->t);
 }
 
-void unpermute_cpu(void *dx, const float *d, const int *place, long rows, long k, long cols, enum dtype t)
+void unpermute_cpu(void *dx, const float *d, const int *place, long rows, long k, long cols,
+		   enum dtype t)
 {
 	struct slots s = { .y = dx, .o = d, .place = place, .k = k, .cols = cols, .t = t };
 

@@ -14,15 +14,15 @@
 /* Where the elements of a written tensor lie in the checkpoint. */
 struct origin {
 	long tensor;
-	long base;		/* elements before the first */
-	long second, run;	/* fused: runs of `run` elements in turn of `tensor` and this one; -1: not fused */
+	long base; /* elements before the first */
+	long second, run; /* fused: runs of `run` elements of `tensor` and this by turns; else -1 */
 };
 
 struct writer {
 	struct checkpoint *c;
 	const struct tensor *t; /* what is written, and */
 	const struct origin *from;
-	char *buf;		/* stored bits where they are converted */
+	char *buf; /* stored bits where they are converted */
 	size_t cap;
 	struct progress bar;
 };
@@ -57,13 +57,14 @@ static void check_weights(const struct checkpoint *c, const struct param_table *
 }
 
 struct list {
-	struct tensor *t;	/* owned, as are their names */
-	struct origin *from;	/* owned */
+	struct tensor *t; /* owned, as are their names */
+	struct origin *from; /* owned */
 	long n, cap;
 };
 
 /* The name is taken over. */
-static void add(struct list *l, char *name, const struct checkpoint *c, struct origin from, const long *shape, int rank, enum dtype dtype)
+static void add(struct list *l, char *name, const struct checkpoint *c, struct origin from,
+		const long *shape, int rank, enum dtype dtype)
 {
 	enum dtype stored = c->tensor[from.tensor].dtype;
 	struct tensor *t;
@@ -81,30 +82,35 @@ static void add(struct list *l, char *name, const struct checkpoint *c, struct o
 	l->from[l->n++] = from;
 }
 
-static void add_apart(struct list *l, const struct checkpoint *c, const struct param *p, long tensor, enum dtype dtype)
+static void add_apart(struct list *l, const struct checkpoint *c, const struct param *p,
+		      long tensor, enum dtype dtype)
 {
 	for (long e = 0; e < p->shape[0]; e++)
-		add(l, expert_apart_name(p, e), c, (struct origin){ tensor, e * p->shape[1] * p->shape[2], -1, 0 }, p->shape + 1,
+		add(l, expert_apart_name(p, e), c,
+		    (struct origin){ tensor, e * p->shape[1] * p->shape[2], -1, 0 }, p->shape + 1,
 		    p->rank - 1, dtype);
 }
 
 /* Gate and up are one tensor, written where the gate comes. */
-static void add_fused(struct list *l, const struct checkpoint *c, const struct param *p, long tensor,
-		      const struct expert_spelling *how, enum dtype dtype)
+static void add_fused(struct list *l, const struct checkpoint *c, const struct param *p,
+		      long tensor, const struct expert_spelling *how, enum dtype dtype)
 {
 	long shape[3] = { p->shape[0], 2 * p->shape[1], p->shape[2] }, up;
 
 	if (p->kind == PARAM_EXPERT_UP)
 		return;
 	if (p->kind == PARAM_EXPERT_DOWN) {
-		add(l, expert_fused_name(p, how), c, (struct origin){ tensor, 0, -1, 0 }, p->shape, p->rank, dtype);
+		add(l, expert_fused_name(p, how), c, (struct origin){ tensor, 0, -1, 0 }, p->shape,
+		    p->rank, dtype);
 		return;
 	}
 	/* In the table up_proj follows. */
 	up = checkpoint_find(c, p[1].name, SLOT_WEIGHT);
 	if (c->tensor[up].dtype != c->tensor[tensor].dtype)
-		die(EX_DATAERR, "%s: %s: type %s, wanted that of %s", c->dir, p[1].name, dtype_name(c->tensor[up].dtype), p->name);
-	add(l, expert_fused_name(p, how), c, (struct origin){ tensor, 0, up, p->shape[1] * p->shape[2] }, shape, 3, dtype);
+		die(EX_DATAERR, "%s: %s: type %s, wanted that of %s", c->dir, p[1].name,
+		    dtype_name(c->tensor[up].dtype), p->name);
+	add(l, expert_fused_name(p, how), c,
+	    (struct origin){ tensor, 0, up, p->shape[1] * p->shape[2] }, shape, 3, dtype);
 }
 
 static struct expert_spelling spelling_of(const struct checkpoint *c)
@@ -123,7 +129,8 @@ static struct expert_spelling spelling_of(const struct checkpoint *c)
 	return s;
 }
 
-static void list_tensors(struct list *l, const struct checkpoint *c, const struct param_table *table, enum dtype dtype)
+static void list_tensors(struct list *l, const struct checkpoint *c,
+			 const struct param_table *table, enum dtype dtype)
 {
 	struct expert_spelling how = spelling_of(c);
 
@@ -138,8 +145,8 @@ static void list_tensors(struct list *l, const struct checkpoint *c, const struc
 		else if (p && p->expert)
 			add_apart(l, c, p, i, dtype);
 		else
-			add(l, p ? expert_block_name(p, &how) : xstrdup(s->name), c, (struct origin){ i, 0, -1, 0 }, s->shape,
-			    s->rank, dtype);
+			add(l, p ? expert_block_name(p, &how) : xstrdup(s->name), c,
+			    (struct origin){ i, 0, -1, 0 }, s->shape, s->rank, dtype);
 	}
 }
 
@@ -158,7 +165,8 @@ static int read_range(char *out, struct checkpoint *c, long tensor, long first, 
 	return 0;
 }
 
-static int read_elements(char *out, struct checkpoint *c, const struct origin *o, long first, long n, struct err *e)
+static int read_elements(char *out, struct checkpoint *c, const struct origin *o, long first,
+			 long n, struct err *e)
 {
 	long take;
 
@@ -168,7 +176,8 @@ static int read_elements(char *out, struct checkpoint *c, const struct origin *o
 		long run = first / o->run, at = first % o->run;
 
 		take = o->run - at < n ? o->run - at : n;
-		if (read_range(out, c, run % 2 ? o->second : o->tensor, run / 2 * o->run + at, take, e))
+		if (read_range(out, c, run % 2 ? o->second : o->tensor, run / 2 * o->run + at, take,
+			       e))
 			return -1;
 		out += (size_t)take * dtype_size(c->tensor[o->tensor].dtype);
 	}
@@ -210,7 +219,9 @@ static void write_weights(struct exported *x, const struct outdir *out, struct c
 	x->tensors = l.n;
 	for (long i = 0; i < l.n; i++) {
 		x->bytes += tensor_bytes(&l.t[i]);
-		x->parameters += c->tensor[l.from[i].tensor].role == ROLE_CARRIED ? 0 : tensor_count(&l.t[i]);
+		x->parameters += c->tensor[l.from[i].tensor].role == ROLE_CARRIED
+					 ? 0
+					 : tensor_count(&l.t[i]);
 	}
 	progress_start(&w.bar, "export", (double)x->bytes, "B");
 	if (safetensors_write_dir(out->tmp, l.t, l.n, max_shard, next_bytes, &w, &e))

@@ -4,10 +4,13 @@
 #include <string.h>
 
 /* An item of the folder as a whole; its name stays the folder's. */
-static struct source_tensor of_item(const struct source *s, const struct safetensors_item *item, const struct safetensors_item *scale)
+static struct source_tensor of_item(const struct source *s, const struct safetensors_item *item,
+				    const struct safetensors_item *scale)
 {
 	struct tensor t;
-	struct source_tensor x = { .name = (char *)item->entry->name, .item = item, .scale = scale, .unit = 1 };
+	struct source_tensor x = {
+		.name = (char *)item->entry->name, .item = item, .scale = scale, .unit = 1
+	};
 	struct err e = ERR_INIT;
 
 	if (safetensors_describe(&t, item->file, item->entry, &e))
@@ -20,13 +23,14 @@ static struct source_tensor of_item(const struct source *s, const struct safeten
 	return x;
 }
 
-static void check_shape(const struct source *s, const struct source_tensor *t, const char *name, const long *shape, int rank)
+static void check_shape(const struct source *s, const struct source_tensor *t, const char *name,
+			const long *shape, int rank)
 {
 	char found[160], wanted[160];
 
 	if (!shape_equal(t->shape, t->rank, shape, rank))
-		die(EX_DATAERR, "%s: %s: shape %s, wanted %s", s->path, name, shape_text(found, t->shape, t->rank),
-		    shape_text(wanted, shape, rank));
+		die(EX_DATAERR, "%s: %s: shape %s, wanted %s", s->path, name,
+		    shape_text(found, t->shape, t->rank), shape_text(wanted, shape, rank));
 }
 
 /* The tensor of all experts, in as many parts as it has experts. */
@@ -58,7 +62,8 @@ static bool add_apart(struct source *s, const struct param *p, bool *taken)
 		check_shape(s, &one, name, p->shape + 1, p->rank - 1);
 		x = x ? x : add_whole(s, p, one.dtype);
 		if (one.dtype != x->dtype || !!one.scale != !!(i ? x->part[0].scale : one.scale))
-			die(EX_DATAERR, "%s: %s: not of the type of expert 0, %s", s->path, name, dtype_name(x->dtype));
+			die(EX_DATAERR, "%s: %s: not of the type of expert 0, %s", s->path, name,
+			    dtype_name(x->dtype));
 		x->part[i] = one;
 		take(taken, s, item);
 		free(name);
@@ -68,7 +73,8 @@ static bool add_apart(struct source *s, const struct param *p, bool *taken)
 		name = expert_apart_name(p, i + 1);
 		item = safetensors_set_find(&s->set, name);
 		if (!item)
-			die(EX_DATAERR, "%s: %s: missing, wanted %ld experts", s->path, name, x->parts);
+			die(EX_DATAERR, "%s: %s: missing, wanted %ld experts", s->path, name,
+			    x->parts);
 	}
 	free(name);
 	if (!x)
@@ -79,7 +85,8 @@ static bool add_apart(struct source *s, const struct param *p, bool *taken)
 }
 
 /* Of [E, 2 I, H] the upper or lower half of each expert; of the third projection everything. */
-static bool add_fused(struct source *s, const struct param *p, const struct expert_spelling *how, bool *taken)
+static bool add_fused(struct source *s, const struct param *p, const struct expert_spelling *how,
+		      bool *taken)
 {
 	char *name = expert_fused_name(p, how);
 	const struct safetensors_item *item = safetensors_set_find(&s->set, name);
@@ -87,7 +94,8 @@ static bool add_fused(struct source *s, const struct param *p, const struct expe
 	struct source_tensor all, *x;
 
 	if (item) {
-		long shape[TENSOR_RANK] = { p->shape[0], down ? p->shape[1] : 2 * p->shape[1], p->shape[2] };
+		long shape[TENSOR_RANK] = { p->shape[0], down ? p->shape[1] : 2 * p->shape[1],
+					    p->shape[2] };
 		long one = p->shape[1] * p->shape[2];
 
 		all = of_item(s, item, NULL);
@@ -95,7 +103,8 @@ static bool add_fused(struct source *s, const struct param *p, const struct expe
 		x = add_whole(s, p, all.dtype);
 		for (long i = 0; i < x->parts; i++) {
 			x->part[i] = all;
-			x->part[i].base = down ? i * one : (2 * i + (p->kind == PARAM_EXPERT_UP)) * one;
+			x->part[i].base =
+				down ? i * one : (2 * i + (p->kind == PARAM_EXPERT_UP)) * one;
 		}
 		take(taken, s, item);
 	}
@@ -108,7 +117,8 @@ static void add_router(struct source *s, const struct param *p, bool *taken)
 {
 	static const struct expert_spelling how = { true, true };
 	char *name = expert_block_name(p, &how);
-	const struct safetensors_item *item = strcmp(name, p->name) ? safetensors_set_find(&s->set, name) : NULL;
+	const struct safetensors_item *item =
+		strcmp(name, p->name) ? safetensors_set_find(&s->set, name) : NULL;
 	struct source_tensor one;
 
 	if (item) {
@@ -137,7 +147,8 @@ bool *experts_list(struct source *s)
 			if (add_fused(s, p, spellings + j, taken))
 				how = j;
 		if (how >= 0 && used >= 0 && how != used)
-			die(EX_DATAERR, "%s: %s: its experts are spelt otherwise than those before", s->path, p->name);
+			die(EX_DATAERR, "%s: %s: its experts are spelt otherwise than those before",
+			    s->path, p->name);
 		used = how >= 0 ? how : used;
 	}
 	if (used >= 0)

@@ -36,7 +36,8 @@ char *expert_fused_name(const struct param *p, const struct expert_spelling *s)
 	char *block = expert_block_name(p, s), *name;
 	size_t n = (size_t)(strstr(block, experts) - block) + sizeof(experts) - 1;
 
-	name = xasprintf("%.*s%s", (int)n, block, p->kind == PARAM_EXPERT_DOWN ? "down_proj" : "gate_up_proj");
+	name = xasprintf("%.*s%s", (int)n, block,
+			 p->kind == PARAM_EXPERT_DOWN ? "down_proj" : "gate_up_proj");
 	free(block);
 	return name;
 }
@@ -62,10 +63,13 @@ int expert_spelling_get(struct expert_spelling *s, const char *text, size_t n, s
 
 	rc = json_parse(&d, text, n, EXPERT_SPELLING_FILE, 1, e);
 	if (!rc && d.root.type != JSON_OBJECT)
-		rc = err_set(e, EX_DATAERR, "%s: found %s, wanted an object", EXPERT_SPELLING_FILE, json_type_name(&d.root));
+		rc = err_set(e, EX_DATAERR, "%s: found %s, wanted an object", EXPERT_SPELLING_FILE,
+			     json_type_name(&d.root));
 	if (!rc)
 		rc = json_str(&d, json_get(&d.root, "experts"), "experts", &how, e) ||
-		     json_str(&d, json_get(&d.root, "block"), "block", &block, e) ? -1 : 0;
+				     json_str(&d, json_get(&d.root, "block"), "block", &block, e)
+			     ? -1
+			     : 0;
 	if (!rc)
 		*s = (struct expert_spelling){ !strcmp(how, "fused"), !strcmp(block, "mlp") };
 	json_release(&d);
