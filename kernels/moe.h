@@ -8,7 +8,7 @@
  *	z = x Wr^T  (linear_fwd to fp32)        p = softmax(z)   [route]
  *	e_1 .. e_k: the k highest z, of equals the lower expert first; never one twice
  *	w_s = p[e_s], or with norm softmax over the k of them (what p[e_s] / sum_s p[e_s] is)
- *	y = sum_s w_s o_s,  o_s = (silu(x Wg^T) * (x Wu^T)) Wd^T of expert e_s in fp32                   combine
+ *	y = sum_s w_s o_s,  o_s = (silu(x Wg^T) * (x Wu^T)) Wd^T of expert e_s in fp32   [combine]
  *
  * and where the layer has a shared expert, + sigmoid(x wg) o_shared.  Slots s are in falling order
  * of z.  y is summed in fp32 in that order, the shared expert last, and rounded once; every token

@@ -21,7 +21,7 @@ long model_config_moe_layers(const struct model_config *c)
 	return n;
 }
 
-/* num_experts and num_local_experts are one key in transformers; where both stand they say the same. */
+/* num_experts and num_local_experts are one key in transformers: where both stand they agree. */
 static int read_experts(long *out, const struct family *f, const struct json_doc *d,
 			const struct json *o, struct err *e)
 {

@@ -1,8 +1,8 @@
 #ifndef TOOLS_IMPORT_WEIGHTS_EXPERTS_H
 #define TOOLS_IMPORT_WEIGHTS_EXPERTS_H
 
-/* The experts of a Hugging Face folder, in any spelling (tools/shared/expert_names.h), as one tensor
- * a projection and layer. */
+/* The experts of a Hugging Face folder, in any spelling (tools/shared/expert_names.h), as one
+ * tensor a projection and layer. */
 
 #include "tools/import-weights/source.h"
 #include "tools/shared/expert_names.h"

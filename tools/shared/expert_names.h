@@ -6,7 +6,7 @@
  * tensor [E, out, in] under the name that one of them would have without its number:
  *
  *	model.layers.0.mlp.experts.gate_proj.weight             [E, I, H]       in a checkpoint
- *	model.layers.0.mlp.experts.7.gate_proj.weight           [I, H]        apart: files of the hub
+ *	model.layers.0.mlp.experts.7.gate_proj.weight           [I, H]        apart: the hub
  *	model.layers.0.mlp.experts.gate_up_proj                 [E, 2 I, H]   fused: gate before up
  *	model.layers.0.mlp.experts.down_proj                    [E, H, I]       fused
  *
