@@ -32,6 +32,7 @@ struct batch_state {
 	long next;                              /* prompt to admit */
 	long promised;                          /* sum over the groups */
 	long finished, tokens;
+	long meetings;                          /* of ranks, so far, and chances of one */
 	long experts;                           /* ids a row to write down; 0: none */
 };
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MEET_EVERY = 256 };      /* steps */
+
 struct step {                   /* rows of one step, and what is drawn from their logits */
 	struct cache_row *row;
 	long rows, cap, chunk;
@@ -156,14 +158,25 @@ static bool is_busy(const struct batch_state *b)
 	return b->next < b->n || b->groups || b->lives;
 }
 
-/* Where experts lie over data-parallel ranks, one that has nothing left goes on for the others' sake. */
-static bool goes_on(const struct batch_state *b)
+static bool all_take_part(const struct batch_state *b)
 {
-	struct mesh *mesh = b->m->mesh;
+	return b->m->mesh->ep.size * b->m->mesh->etp.size > 1;
+}
+
+/*
+ * Ranks meet now and then, so that one with nothing left does not wait for the whole rollout of another at once, which
+ * would look like a rank that hangs; where experts lie over data-parallel ranks they meet before every step, in which all take part.
+ */
+static bool goes_on(struct batch_state *b)
+{
+	struct comm *stage = &b->m->mesh->stage;
 	float busy = is_busy(b);
 
-	if (mesh->ep.size * mesh->etp.size > 1)
-		comm_max_f32(&mesh->stage, &busy, 1);
+	if (stage->size == 1)
+		return is_busy(b);
+	if (b->meetings++ % (all_take_part(b) ? 1 : MEET_EVERY))
+		return true;
+	comm_max_f32(stage, &busy, 1);
 	return busy > 0;
 }
 
@@ -228,7 +241,8 @@ void generate(struct gen_result *out, struct model *m, const struct gen_prompt *
 	b.live = xcalloc((size_t)size->slots, sizeof(*b.live));
 	step_init(&s, &b, size);
 	while (goes_on(&b)) {
-		run_step(&s, &b);
+		if (is_busy(&b) || all_take_part(&b))
+			run_step(&s, &b);
 		if (tick)
 			tick(arg, b.finished, b.tokens);
 	}
