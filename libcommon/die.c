@@ -14,6 +14,7 @@
 const char *program = "cairn";
 int verbosity;
 int die_rank = -1;
+static int early_rank = -1;     /* as the launcher says, before the ranks know each other */
 bool die_elsewhere;
 
 /* Messages carry bytes of foreign files (names, keys): nothing in them may
@@ -84,10 +85,12 @@ static void say(const char *fmt, va_list ap)
 
 	vsnprintf(line, sizeof(line), fmt, ap);
 	clean(line);
-	if (die_rank < 0)
+	int rank = die_rank < 0 ? early_rank : die_rank;
+
+	if (rank < 0)
 		fprintf(stderr, "%s: %s\n", program, line);
 	else
-		fprintf(stderr, "%s: rank %d: %s\n", program, die_rank, line);
+		fprintf(stderr, "%s: rank %d: %s\n", program, rank, line);
 }
 
 /* What is wrong for all ranks the first of them says: the others leave it the time to end them. */
@@ -95,6 +98,8 @@ static void give_way(void)
 {
 	if (die_rank > 0)
 		usleep((unsigned)(die_rank < 40 ? die_rank : 40) * 20000 + 200000);
+	else if (die_rank < 0 && early_rank > 0)
+		sleep(2); /* the launcher takes longer to end them than a rank does */
 }
 
 void die(int code, const char *fmt, ...)
@@ -152,11 +157,25 @@ void log_info(const char *fmt, ...)
 	va_end(ap);
 }
 
+/* What is wrong before the ranks know each other (comm.h) is said once too. */
+static void ask_launcher(void)
+{
+	static const char *const name[][2] = { { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" }, { "PMI_SIZE", "PMI_RANK" } };
+
+	for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
+		const char *size = getenv(name[i][0]), *rank = getenv(name[i][1]);
+
+		if (size && rank && atol(size) > 1 && atol(rank) >= 0 && atol(rank) < atol(size))
+			early_rank = (int)atol(rank);
+	}
+}
+
 void tool_init(const char *argv0)
 {
 	const char *slash = strrchr(argv0, '/');
 	struct rlimit lim;
 
+	ask_launcher();
 	program = slash ? slash + 1 : argv0;
 
 	/* A closed fd 2 would hand its number to the next open(2), and die()

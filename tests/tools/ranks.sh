@@ -151,6 +151,10 @@ dies() {
 }
 for rank in 0 2; do for at in 1 5 9; do dies $rank $at; done; done
 run 0 "the next run goes through" ranks 3 train-step start c1 -c r.yaml -o x
+run 64 "an option that nobody knows" ranks 3 train-step start c1 -c r.yaml -o y --frob
+is "$(grep -c . err)" 1 "is told once"
+run 73 "an output that is there" ranks 3 train-step start c1 -c r.yaml -o x
+is "$(grep -c . err)" 1 "is told once"
 run 65 "a damaged input" ranks 3 train-step start train.jsonl -c r.yaml -o y
 is "$(grep -c . err)" 1 "is told once"
 tap_done
