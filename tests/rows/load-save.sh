@@ -53,7 +53,7 @@ round() {
 	cairn rollout old -c "$disk/recipe.yaml" policy.generation.max_new_tokens=1 -q -o many >line.1
 	cairn score samples -c "$disk/recipe.yaml" --policy old -o scored2 >line.2
 	cairn train-step old --data "$disk/few.jsonl" --steps 1 -c "$disk/recipe.yaml" policy.train_global_batch_size=2 -q -o new >line.3
-	of line.1 line.2 line.3 >>times
+	of line.1 line.2 line.3 >>"times"
 	du -sbc many scored2 new | awk 'END { print $1 }' >bytes
 	rm -rf many scored2 new
 }
