@@ -135,15 +135,15 @@ refused() { # refused WHAT PATTERN [OPTION...]
 	gone "and nothing is left"
 }
 shard=$(basename b/optim-*-0003.h5) weights=$(basename b/weights-*-0000.h5)
-damage; rm bad/$shard; refused "a missing shard" "$shard"
-damage; rm bad/$shard
+damage; rm bad/"$shard"; refused "a missing shard" "$shard"
+damage; rm bad/"$shard"
 run 0 "of state that is not wanted" cairn reshard bad -o bad2 --weights-only
-damage; cp a/"$(basename a/weights-*-0000.h5)" bad/$weights; refused "a shard of another checkpoint" "$weights"
-damage; truncate -s -1 bad/$shard; refused "a shard that is cut short" "$shard"
+damage; cp a/"$(basename a/weights-*-0000.h5)" bad/"$weights"; refused "a shard of another checkpoint" "$weights"
+damage; truncate -s -1 bad/"$shard"; refused "a shard that is cut short" "$shard"
 damage
-size=$(stat -c %s bad/$weights)
-printf '\377' | dd of=bad/$weights bs=1 seek=$((size - 100)) conv=notrunc 2>/dev/null
-cmp -s b/$weights bad/$weights && printf '\0' | dd of=bad/$weights bs=1 seek=$((size - 100)) conv=notrunc 2>/dev/null
+size=$(stat -c %s bad/"$weights")
+printf '\377' | dd of=bad/"$weights" bs=1 seek=$((size - 100)) conv=notrunc 2>/dev/null
+cmp -s b/"$weights" bad/"$weights" && printf '\0' | dd of=bad/"$weights" bs=1 seek=$((size - 100)) conv=notrunc 2>/dev/null
 refused "a shard with another byte" "$weights"
 damage; sed -i 's/"version": 1/"version": 9/; s/"reader": 1/"reader": 9/' bad/manifest.json; refused "a manifest of another version" "manifest.json"
 
@@ -198,7 +198,7 @@ for n in 2 3; do
 	is "$(wc -l <out)" 1 "and one line"
 done
 run 64 "$n ranks and a layout that cannot be" ranks 2 cairn reshard trained -o x --tp 3
-damage; rm bad/$shard
+damage; rm bad/"$shard"
 run 65 "2 ranks and a missing shard" ranks 2 cairn reshard bad -o x
 [ ! -e x ]; ok $? "leave nothing under the name"
 tap_done
