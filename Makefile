@@ -5,7 +5,7 @@
 #   tests/FOLDER/test_X.c            ->  linked only with what FOLDER may use
 #
 # CUDA and MPI are auto | 0 | 1: `auto` uses what is there and says so, `1` fails when it is
-# missing, `0` never looks.  CUDA is not in the tree yet.
+# missing, `0` never looks.
 
 CUDA   ?= auto
 MPI    ?= auto
@@ -18,7 +18,9 @@ VERSION := 0.1.0
 
 , := ,
 CC   ?= cc
-NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc) nvcc)
+CXX  ?= c++
+CUDA_HOME ?= /usr/local/cuda
+NVCC ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) nvcc)
 
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR:%=-Werror)
 SAN     := -fsanitize=address$(,)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -46,7 +48,7 @@ define probe
 	0) v=0 ;; \
 	*) if { $3; } >/dev/null 2>&1; then v=1; else v=0; fi ;; \
 	esac; \
-	if [ "$2$$v" = 10 ]; then echo "make: $1=1, but its backend is not built yet or its toolkit is not here" >&2; exit 69; fi; \
+	if [ "$2$$v" = 10 ]; then echo "make: $1=1, but its toolkit is not here" >&2; exit 69; fi; \
 	echo "HAVE_$1 := $$v"
 endef
 
@@ -81,7 +83,9 @@ PARTS  := $(call obj,$(wildcard tools/*/*.c))
 SHARED := $(BUILD)/libshared.a
 # MPI is an object of its own beside the programs and tests, opened only under a launcher.
 MPI_SO := $(if $(filter 1,$(HAVE_MPI)),$(BIN)/comm_mpi.so)
-TESTS  := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
+# CUDA is one too, opened where --device asks for it.
+CUDA_SO := $(if $(filter 1,$(HAVE_CUDA)),$(BIN)/cairn-cuda.so)
+TESTS  := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out tests/kernels/test_cuda_%,$(wildcard tests/*/test_*.c)))
 LIBS    = $(LIBS_FORMATS) $(LIBS_COMMON)
 TEST_MPI_SO := $(if $(MPI_SO),$(addsuffix comm_mpi.so,$(sort $(dir $(TESTS)))))
 
@@ -110,6 +114,57 @@ $(BIN)/comm_mpi.so: libcommon/comm_mpi.c libcommon/comm_ops.h libcommon/comm.h l
 $(TEST_MPI_SO): $(MPI_SO)
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
+
+# -- CUDA: docs/cuda.md ------------------------------------------------------------------------------
+CU := $(wildcard kernels/cuda/*.cu)
+NVCCFLAGS := -std=c++17 -O3 -fmad=false -lineinfo -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-function \
+	-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+$(BUILD)/cuda/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(say) NVCC $<
+	$(Q)$(NVCC) -I. $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
+$(BUILD)/cuda/%.c.o: %.c $(BUILD)/flags.stamp
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(filter-out -fsanitize% -fno-sanitize%,$(ALLCFLAGS)) -fPIC -fvisibility=hidden -c $< -o $@
+$(BIN)/cairn-cuda.so: $(CU:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/kernels/tree.c.o
+	@mkdir -p $(@D)
+	$(say) NVCC $@
+	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs=ALL $^ -o $@
+
+# The same sources for the emulator, plain and under sanitizers; the emulator itself is not compiled for ThreadSanitizer.
+EMU_HEADERS := $(wildcard $(CUDA_HOME)/include/cuda_bf16.h)
+EMU_KINDS   := plain address thread
+EMU_CXX     := -std=c++17 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno -fPIC -fvisibility=hidden -g \
+	-Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -I. -isystem $(CUDA_HOME)/include -D_GNU_SOURCE '-DCK_EMU="tests/emu/emu.h"'
+emu_plain   := -O2
+emu_address := -O1 -fno-omit-frame-pointer -fsanitize=address$(,)undefined
+emu_thread  := -O1 -fno-omit-frame-pointer -fsanitize=thread
+EMU_TESTS   := $(patsubst tests/kernels/%.c,%,$(wildcard tests/kernels/test_cuda_*.c))
+define emu_rules
+$(BUILD)/emu-$1/%.cu.o: %.cu $(BUILD)/flags.stamp
+	@mkdir -p $$(@D)
+	$$(say) EMU $$<
+	$$(Q)$(CXX) -x c++ $(EMU_CXX) $(emu_$1) $$(DEPS) -c $$< -o $$@
+$(BUILD)/emu-$1/%.cpp.o: %.cpp $(BUILD)/flags.stamp
+	@mkdir -p $$(@D)
+	$$(say) EMU $$<
+	$$(Q)$(CXX) $(EMU_CXX) $(filter-out -fsanitize=thread -O1,$(emu_$1)) -O2 '-DEMU_SANITIZER="tests/emu/sanitizer_$1.h"' $$(DEPS) -c $$< -o $$@
+$(BUILD)/emu-$1/%.c.o: %.c $(BUILD)/flags.stamp
+	@mkdir -p $$(@D)
+	$$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. $(emu_$1) -g -fPIC -fvisibility=hidden -c $$< -o $$@
+emu_$1_objects := $(patsubst %,$(BUILD)/emu-$1/%.o,$(CU) $(wildcard tests/emu/*.cpp) kernels/tree.c)
+$(BUILD)/emu-$1/cairn-cuda.so: $$(emu_$1_objects)
+	$$(Q)$(CXX) -shared $(emu_$1) $$^ -o $$@
+$(BUILD)/emu-$1/planted: $$(emu_$1_objects) $(BUILD)/emu-$1/tests/emu/planted.cu.o
+	$$(Q)$(CXX) $(emu_$1) $$^ -o $$@
+$(EMU_TESTS:%=$(BUILD)/emu-$1/%): $(BUILD)/emu-$1/%: $(BUILD)/tests/kernels/%.c.o $(K) $(C)
+	$$(Q)$(CXX) $(emu_$1) $$^ $$(LIBS_COMMON) -o $$@
+emu-$1: $(BUILD)/emu-$1/cairn-cuda.so $(BUILD)/emu-$1/planted $(EMU_TESTS:%=$(BUILD)/emu-$1/%)
+-include $(wildcard $(BUILD)/emu-$1/kernels/cuda/*.d $(BUILD)/emu-$1/tests/emu/*.d)
+endef
+$(foreach i,$(EMU_KINDS),$(eval $(call emu_rules,$i)))
+-include $(wildcard $(BUILD)/cuda/kernels/cuda/*.d)
+emu: emu-plain                  ## the CUDA backend on an emulated device (needs NVIDIA's headers, no GPU)
 
 # HDF5's filter for compressed checkpoints, for h5dump and h5py; whoever loads it has HDF5 already.
 PLUGIN := lib/cairn/hdf5/libcairn_zstd.so
@@ -155,12 +210,12 @@ $(BUILD)/libcommon/opt_util.c.o: FEATURES = -DCAIRN_FEATURES='"cuda $(HAVE_CUDA)
 -include $(wildcard $(BUILD)/libcommon/*.d $(BUILD)/formats/*.d $(BUILD)/formats/*/*.d $(BUILD)/kernels/*.d $(BUILD)/kernels/*/*.d $(BUILD)/tools/*.d $(BUILD)/tools/*/*.d $(BUILD)/tests/*/*.d)
 
 # -- the verbs --------------------------------------------------------------------------------------
-tools: $(BINS) $(MPI_SO) $(BUILD)/$(PLUGIN)    ## build every program into bin/ (the default)
+tools: $(BINS) $(MPI_SO) $(CUDA_SO) $(BUILD)/$(PLUGIN)    ## build every program into bin/ (the default)
 setup:                          ## install the Debian packages that building and testing need
 	@sh tests/lib/setup.sh
 check: setup                    ## run every test that this machine can run (no GPU needed)
 	@$(MAKE) --no-print-directory check-built
-check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO) $(BUILD)/$(PLUGIN)
+check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO) $(CUDA_SO) $(BUILD)/$(PLUGIN) $(if $(EMU_HEADERS),emu)
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/% tests/rows/%,$(wildcard tests/*/*.sh))
 tests-built: $(TESTS) $(AIDS)
 unit: $(TESTS)                  ## only the C tests
@@ -212,11 +267,11 @@ fuzz-build:
 fuzz:                           ## a minute of libFuzzer for every parser
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) FUZZ_SECONDS=60 TEST_TIMEOUT=3000 sh tests/lib/run.sh tests/ci/fuzz.sh
 
-install: $(BINS) $(MPI_SO) $(BUILD)/$(PLUGIN)  ## programs, manual pages, pipelines and the plugin below PREFIX
+install: $(BINS) $(MPI_SO) $(CUDA_SO) $(BUILD)/$(PLUGIN)  ## programs, manual pages, pipelines and the plugin below PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/cairn $(DESTDIR)$(PREFIX)/share/man/man1 \
 		$(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/cairn/pipelines/recipes
 	install -m 755 $(BIN)/cairn $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(filter-out $(BIN)/cairn,$(BINS)) $(MPI_SO) $(DESTDIR)$(PREFIX)/libexec/cairn
+	install -m 755 $(filter-out $(BIN)/cairn,$(BINS)) $(MPI_SO) $(CUDA_SO) $(DESTDIR)$(PREFIX)/libexec/cairn
 	install -m 644 $(wildcard docs/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(wildcard docs/*.5) $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 755 $(wildcard pipelines/*.sh) $(DESTDIR)$(PREFIX)/share/cairn/pipelines
@@ -232,6 +287,6 @@ help:                           ## this list
 
 Q   := $(if $(V),,@)
 say := @$(if $(V),:,printf '  %-5s %s\n')
-.PHONY: all demo demo-control demo-smollm2 tools setup check check-built tests-built unit ci lint fuzz fuzz-build fuzz-built install layers bench docs clean help force
+.PHONY: emu $(EMU_KINDS:%=emu-%) all demo demo-control demo-smollm2 tools setup check check-built tests-built unit ci lint fuzz fuzz-build fuzz-built install layers bench docs clean help force
 .SECONDARY:
 .DELETE_ON_ERROR:

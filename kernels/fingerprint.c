@@ -10,14 +10,19 @@
 /* Sizes that cross a key tile, a split of keys, a chunk of K and a block of the vocabulary, and are odd elsewhere. */
 enum { ROWS = 5, K = 96, N = 67, CHUNKS = 3, HEADS = 3, KV = 1, D = 16, KEYS = 530, V = 1500 };
 
+static void mix_host(uint64_t *h, const void *p, size_t bytes)
+{
+	uint64_t pair[2] = { *h, hash64(p, bytes) };
+
+	*h = hash64(pair, sizeof(pair));
+}
+
 static void mix(uint64_t *h, const struct ops *k, const void *p, size_t bytes)
 {
 	void *host = xmalloc(bytes);
-	uint64_t pair[2] = { *h };
 
 	k->get(host, p, bytes);
-	pair[1] = hash64(host, bytes);
-	*h = hash64(pair, sizeof(pair));
+	mix_host(h, host, bytes);
 	free(host);
 }
 
@@ -80,9 +85,8 @@ static void rows(uint64_t *h, const struct ops *k, enum dtype t)
 {
 	void *x = vector(k, ROWS * K, t, 9), *w = vector(k, K, t, 10), *y = vector(k, ROWS * K, t, 11);
 	float *table = vector(k, ROWS * D / 2, DTYPE_F32, 12);
-	int at[ROWS] = { 0, 3, 1, 4, 2 }, *position = k->alloc(sizeof(at), "the arithmetic fingerprint");
+	const int position[ROWS] = { 0, 3, 1, 4, 2 };
 
-	k->put(position, at, sizeof(at));
 	k->rmsnorm_fwd(y, NULL, x, w, ROWS, K, 1e-5f, t);
 	mix(h, k, y, ROWS * K * dtype_size(t));
 	k->rope(y, position, table, table, ROWS, K / D, D, false, t);
@@ -93,7 +97,6 @@ static void rows(uint64_t *h, const struct ops *k, enum dtype t)
 	k->release(w);
 	k->release(y);
 	k->release(table);
-	k->release(position);
 }
 
 static void experts(uint64_t *h, const struct ops *k, enum dtype t)
@@ -126,15 +129,12 @@ static void experts(uint64_t *h, const struct ops *k, enum dtype t)
 
 static void head(uint64_t *h, const struct ops *k)
 {
-	float *z = vector(k, ROWS * V, DTYPE_F32, 13), *out = k->alloc(3 * ROWS * 4, "the arithmetic fingerprint");
-	int id[ROWS] = { 0, 7, 1023, 1024, V - 1 }, *target = k->alloc(sizeof(id), "the arithmetic fingerprint");
+	static const int target[ROWS] = { 0, 7, 1023, 1024, V - 1 };
+	float *z = vector(k, ROWS * V, DTYPE_F32, 13), out[3 * ROWS];
 
-	k->put(target, id, sizeof(id));
 	k->logprob(out, out + ROWS, out + 2 * ROWS, z, target, ROWS, V, 0.7f);
-	mix(h, k, out, 2 * ROWS * 4);
+	mix_host(h, out, 2 * ROWS * sizeof(*out));
 	k->release(z);
-	k->release(out);
-	k->release(target);
 }
 
 uint64_t ops_fingerprint(const struct ops *k)

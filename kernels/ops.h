@@ -16,8 +16,13 @@
  *  - sums over the vocabulary go by VOCAB_BLOCK, each from its own maximum, joined in ascending pairs (tree_join order);
  *  - weight gradients are sums over rows in row order, independent of threads.
  *
- * Shapes are row-major.  Pointers are to the backend's memory (plain memory on the CPU).  Outputs never alias
- * inputs unless a comment says so.  Wrong shapes are the programmer's: bug().
+ * Shapes are row-major.  Pointers are to the backend's memory (plain memory on the CPU), which the host does not touch but through
+ * put, get, copy, zero, rows_gather and rows_scatter; one may point into an allocation.  Plain memory everywhere, read before the call
+ * returns and written when it does:
+ *  - what says which rows are meant: ids (of tokens), position, index, target, offset, piece, row and its pages, tree cuts, how, allowed;
+ *  - what the head gives and takes a number of for each row: lp, lse, entropy, dlp (but attention's and route's lse are the backend's);
+ *  - id and lp of sample().
+ * Outputs never alias inputs unless a comment says so.  Wrong shapes are the programmer's: bug().
  */
 
 #include "kernels/tree.h"
@@ -83,6 +88,11 @@ struct ops {
 	void (*release)(void *p);
 	void (*put)(void *dev, const void *host, size_t bytes);
 	void (*get)(void *host, const void *dev, size_t bytes);
+	void (*copy)(void *to, const void *from, size_t bytes); /* both the backend's */
+	void (*zero)(void *p, size_t bytes);
+	/* Rows of so many bytes: to[r] = from[index[r]], or to[index[r]] = from[r], where no two rows go to one place. */
+	void (*rows_gather)(void *to, const void *from, const int *index, long rows, size_t bytes);
+	void (*rows_scatter)(void *to, const void *from, const int *index, long rows, size_t bytes);
 
 	/* -- products ------------------------------------------------------------------------ */
 	void (*matrix_init)(struct matrix *w, enum dtype t, long n, long k, long chunks, bool backward);
@@ -152,6 +162,8 @@ struct ops {
 	void (*grouped_fwd)(void *y, enum dtype ty, const void *x, const struct matrix *w, const long *offset, long experts);
 	void (*grouped_dx)(void *dx, enum dtype tx, const void *dy, const struct matrix *w, const long *offset, long experts, bool add);
 	void (*grouped_dw)(float *dw, const void *dy, const void *x, const long *offset, long experts, long n, long k, enum dtype t);
+	/* y[i] = x[from[i]] for i = 0 .. rows - 1, from as sort_slots() gives it */
+	void (*permute)(void *y, const void *x, const int *from, long rows, long cols, enum dtype t);
 	/* y[r] = sum_s weight[r,s] o[place[r,s]] + gate[r] shared[r];  o[rows k, cols] and shared[rows, cols] (NULL: none) are fp32. */
 	void (*combine)(void *y, const float *o, const int *place, const float *weight, const float *gate, const float *shared,
 			long rows, long k, long cols, enum dtype t);

@@ -3,28 +3,52 @@
 #include "libcommon/pool.h"
 
 struct embed {
-	void *y;
 	float *dtable;
-	const void *table, *dy;
+	const void *dy;
 	const int *ids;
 	long rows, hidden;
 	enum dtype t;
 };
 
-static void fwd_part(void *arg, long r, int thread)
+struct move {
+	char *to;
+	const char *from;
+	const int *index;
+	size_t bytes;
+	bool scatter;
+};
+
+static void move_part(void *arg, long r, int thread)
 {
-	struct embed *o = arg;
+	const struct move *o = arg;
+	long other = o->index[r], to = o->scatter ? other : r, from = o->scatter ? r : other;
 
 	(void)thread;
-	memcpy(row_at_mut(o->y, r * o->hidden, o->t), row_at(o->table, (long)o->ids[r] * o->hidden, o->t),
-	       (size_t)o->hidden * dtype_size(o->t));
+	memcpy(o->to + (size_t)to * o->bytes, o->from + (size_t)from * o->bytes, o->bytes);
+}
+
+void rows_gather_cpu(void *to, const void *from, const int *index, long rows, size_t bytes)
+{
+	struct move o = { to, from, index, bytes, false };
+
+	pool_run(move_part, &o, rows);
+}
+
+void rows_scatter_cpu(void *to, const void *from, const int *index, long rows, size_t bytes)
+{
+	struct move o = { to, from, index, bytes, true };
+
+	pool_run(move_part, &o, rows);
 }
 
 void embed_fwd_cpu(void *y, const void *table, const int *ids, long rows, long hidden, enum dtype t)
 {
-	struct embed o = { .y = y, .table = table, .ids = ids, .rows = rows, .hidden = hidden, .t = t };
+	rows_gather_cpu(y, table, ids, rows, (size_t)hidden * dtype_size(t));
+}
 
-	pool_run(fwd_part, &o, rows);
+void permute_cpu(void *y, const void *x, const int *from, long rows, long cols, enum dtype t)
+{
+	rows_gather_cpu(y, x, from, rows, (size_t)cols * dtype_size(t));
 }
 
 WIDE static void add_row(float *d, const float *s, long n)

@@ -18,9 +18,15 @@ static void copy_cpu(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
+static void zero_cpu(void *p, size_t bytes)
+{
+	memset(p, 0, bytes);
+}
+
 static struct ops ops = {
 	.name = "cpu",
-	.alloc = alloc_cpu, .release = big_free, .put = copy_cpu, .get = copy_cpu,
+	.alloc = alloc_cpu, .release = big_free, .put = copy_cpu, .get = copy_cpu, .copy = copy_cpu, .zero = zero_cpu,
+	.rows_gather = rows_gather_cpu, .rows_scatter = rows_scatter_cpu,
 	.matrix_init = matrix_init_cpu, .matrix_load = matrix_load_cpu, .matrix_release = matrix_release_cpu,
 	.linear_fwd = linear_fwd_cpu, .linear_parts = linear_parts_cpu, .linear_join = linear_join_cpu,
 	.linear_dx = linear_dx_cpu, .linear_dw = linear_dw_cpu,
@@ -33,7 +39,7 @@ static struct ops ops = {
 	.logprob_parts = logprob_parts_cpu, .logprob_join = logprob_join_cpu, .sample = sample_cpu,
 	.route = route_cpu, .route_bwd = route_bwd_cpu, .sort_slots = sort_slots_cpu,
 	.grouped_fwd = grouped_fwd_cpu, .grouped_dx = grouped_dx_cpu, .grouped_dw = grouped_dw_cpu,
-	.combine = combine_cpu, .weigh_bwd = weigh_bwd_cpu, .unpermute = unpermute_cpu,
+	.permute = permute_cpu, .combine = combine_cpu, .weigh_bwd = weigh_bwd_cpu, .unpermute = unpermute_cpu,
 	.sigmoid_fwd = sigmoid_fwd_cpu, .sigmoid_bwd = sigmoid_bwd_cpu,
 	.adamw = adamw_cpu, .sumsq = sumsq_cpu,
 };

@@ -84,6 +84,9 @@ struct adamw;
 struct tree_cut;
 struct sample_row;
 
+void rows_gather_cpu(void *to, const void *from, const int *index, long rows, size_t bytes);
+void rows_scatter_cpu(void *to, const void *from, const int *index, long rows, size_t bytes);
+void permute_cpu(void *y, const void *x, const int *from, long rows, long cols, enum dtype t);
 void embed_fwd_cpu(void *y, const void *table, const int *ids, long rows, long hidden, enum dtype t);
 void embed_bwd_cpu(float *dtable, const void *dy, const int *ids, long rows, long hidden, enum dtype t);
 void rmsnorm_fwd_cpu(void *y, float *rstd, const void *x, const void *w, long rows, long cols, float eps, enum dtype t);
