@@ -5,9 +5,9 @@
 
 #include "kernels/ops.h"
 
-struct cuda_host {              /* how the library stops the program, and speaks */
-	NORETURN void (*die)(int code, const char *fmt, ...);
-	NORETURN void (*bug_at)(const char *file, int line, const char *fmt, ...);
+struct cuda_host {              /* how the library stops the program, and speaks; die and bug_at do not return */
+	void (*die)(int code, const char *fmt, ...);
+	void (*bug_at)(const char *file, int line, const char *fmt, ...);
 	void (*log_info)(const char *fmt, ...);
 };
 

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "kernels/cuda/host.h"
 
@@ -20,6 +21,7 @@ void die(int code, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, a);
 	va_end(a);
 	host->die(code, "%s", text);
+	abort();
 }
 
 void bug_at(const char *file, int line, const char *fmt, ...)
@@ -31,6 +33,7 @@ void bug_at(const char *file, int line, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, a);
 	va_end(a);
 	host->bug_at(file, line, "%s", text);
+	abort();
 }
 
 void log_info(const char *fmt, ...)

@@ -157,7 +157,7 @@ void pass_backward(struct pass *p, const float *dlp)
 		size_t bytes = (size_t)(w->tp.own * m->table.config.hidden) * dtype_size(m->t);
 
 		/* x[0] has served; dx is needed by the next pass before this has left. */
-		memcpy(p->x[0], w->dx, bytes);
+		m->k->copy(p->x[0], w->dx, bytes);
 		comm_send(&m->back, &p->sent, p->x[0], bytes,
 			  (m->back.rank + m->back.size - 1) % m->back.size);
 		p->sending = &m->back;

@@ -19,7 +19,7 @@ struct cache {
 	struct tp tp;           /* every rank has all rows, heads of its own, and in the end all logits */
 	void *hidden, *head_x;
 	float *z, *local_z, *stage_z;   /* [max_want, V] logits; with TP, of this rank's columns, and on their way */
-	int *id, *position;
+	int *id, *position, *wanted;
 	struct kv_row *row;
 	void **page_of;                 /* page tables of all sequences in the call */
 	long npage, page_cap;
@@ -80,6 +80,7 @@ struct cache *cache_new(struct model *m, long blocks, long max_rows, long max_wa
 	carve(c, m, max_rows, max_want, c->memory);
 	c->id = xmalloc((size_t)max_rows * sizeof(int));
 	c->position = xmalloc((size_t)max_rows * sizeof(int));
+	c->wanted = xmalloc((size_t)max_rows * sizeof(int));
 	c->row = xmalloc((size_t)max_rows * sizeof(*c->row));
 	return c;
 }
@@ -95,6 +96,7 @@ void cache_free(struct cache *c)
 	free(c->free_list);
 	free(c->id);
 	free(c->position);
+	free(c->wanted);
 	free(c->row);
 	free(c->page_of);
 	free(c);
@@ -144,7 +146,7 @@ bool cache_fork(struct cache *c, struct cached *child, const struct cached *pare
 		size_t to = (size_t)block_take(c), from = (size_t)parent->block[full];
 
 		for (long l = 0; l < layers; l++)
-			memcpy(c->layer[l] + to * c->page, c->layer[l] + from * c->page, c->page);
+			c->m->k->copy(c->layer[l] + to * c->page, c->layer[l] + from * c->page, c->page);
 		block_add(child, (int)to);
 	}
 	return true;
@@ -210,7 +212,8 @@ static const float *wanted_logits(struct cache *c, const struct cache_row *row, 
 
 	for (long i = 0; i < n; i++)
 		if (row[i].want)
-			memcpy((char *)c->head_x + (size_t)wanted++ * bytes, (char *)c->hidden + (size_t)i * bytes, bytes);
+			c->wanted[wanted++] = (int)i;
+	m->k->rows_gather(c->head_x, c->hidden, c->wanted, wanted, bytes);
 	if (wanted && m->here.vocab)
 		m->k->linear_fwd(c->local_z, DTYPE_F32, c->head_x, &model_head(m)->matrix, NULL, wanted);
 	return wanted ? tp_logits(&c->tp, c->z, c->local_z, c->stage_z, wanted) : c->z;

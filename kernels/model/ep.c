@@ -162,7 +162,7 @@ static void there(struct ep *s, const struct layer *l, void *to, const void *fro
 	if (s->Q > 1)
 		comm_gather_v(s->etp, came, first, s->by_q);
 	if (s->n)
-		s->m->k->embed_fwd(to, came, s->perm, s->n, cols, t);
+		s->m->k->permute(to, came, s->perm, s->n, cols, t);
 }
 
 /* The other way, in fp32: `sum` over the ETP group, or this rank's as it is. */

@@ -94,8 +94,8 @@ static void chunk_logits(struct pass *p, const char *hidden, long at, long n)
 	struct pass_work *w = p->work;
 	size_t row = row_bytes(p->m);
 
+	p->m->k->rows_gather(w->head_x, hidden, p->picked + at, n, row);
 	for (long i = 0; i < n; i++) {
-		memcpy((char *)w->head_x + (size_t)i * row, hidden + (size_t)p->picked[at + i] * row, row);
 		w->chunk_target[i] = p->target[p->picked[at + i]];
 		w->local_target[i] = w->chunk_target[i] - (int)p->m->here.vocab_first;
 	}
@@ -210,11 +210,10 @@ static void chunk_backward(struct pass *p, char *dh, long at, long n)
 		m->k->linear_dx(w->head_dx, DTYPE_F32, w->head_dz, &head->matrix, n, false);
 	else
 		m->k->linear_dx(w->head_x, m->t, w->head_dz, &head->matrix, n, false);
-	for (long i = 0; i < n; i++)
-		if (cut)
-			memcpy(w->tp.sum + p->picked[at + i] * H, w->head_dx + i * H, (size_t)H * 4);
-		else
-			memcpy(dh + (size_t)p->picked[at + i] * row, (char *)w->head_x + (size_t)i * row, row);
+	if (cut)
+		m->k->rows_scatter(w->tp.sum, w->head_dx, p->picked + at, n, (size_t)H * 4);
+	else
+		m->k->rows_scatter(dh, w->head_x, p->picked + at, n, row);
 }
 
 void head_backward(struct pass *p)
@@ -225,9 +224,9 @@ void head_backward(struct pass *p)
 	bool known = w->logits_of == p; /* all its logits lie there still, from own_logprobs() */
 
 	if (w->tp.c->size > 1)
-		memset(w->tp.sum, 0, (size_t)(w->tp.R * p->m->table.config.hidden) * 4);
+		p->m->k->zero(w->tp.sum, (size_t)(w->tp.R * p->m->table.config.hidden) * 4);
 	else
-		memset(w->dh, 0, (size_t)w->tp.R * row_bytes(p->m));
+		p->m->k->zero(w->dh, (size_t)w->tp.R * row_bytes(p->m));
 	for (long at = 0, n; at < p->npicked; at += n) {
 		n = p->npicked - at < chunk ? p->npicked - at : chunk;
 		if (!known)

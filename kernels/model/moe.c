@@ -176,7 +176,7 @@ void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *
 	k->linear_fwd(a->p, DTYPE_F32, x, &l->router->matrix, NULL, rows);
 	route(m, l, a, rows);
 	k->sort_slots(o->offset, o->from, o->place, a->id, rows, s);
-	k->embed_fwd(o->xs, x, o->from, slots, hidden, m->t);
+	k->permute(o->xs, x, o->from, slots, hidden, m->t);
 	if (ep_over_ranks(m))
 		ep_forward(m, l);
 	else
@@ -194,7 +194,7 @@ static void open_of_all(float *all, struct tp *t, const float *open)
 	if (t->split)
 		comm_gather_v(t->c, all, open, t->in);
 	else
-		memcpy(all, open, (size_t)t->R * sizeof(float));
+		t->m->k->copy(all, open, (size_t)t->R * sizeof(float));
 }
 
 static void open_gradient(float *own, struct tp *t, const float *all)
@@ -204,7 +204,7 @@ static void open_gradient(float *own, struct tp *t, const float *all)
 	if (t->split)
 		comm_scatter_sum_f32(t->c, own, all, t->in);
 	else
-		memcpy(own, all, (size_t)t->R * sizeof(float));
+		t->m->k->copy(own, all, (size_t)t->R * sizeof(float));
 }
 
 /* The gradient of x through the inner products, added to dx. */
@@ -279,7 +279,7 @@ static void far_experts_backward(const struct model *m, const struct layer *l, c
 	for (long i = 0; i < slots; i++)
 		weight[o->place[i]] = a->weight[i];
 	ep_backward(m, l, weight);
-	memcpy(back, o->dweight, (size_t)slots * sizeof(float));
+	m->k->copy(back, o->dweight, (size_t)slots * sizeof(float));
 	for (long i = 0; i < slots; i++)
 		o->dweight[i] = back[o->place[i]];
 	m->k->release(weight);
@@ -295,8 +295,8 @@ void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts 
 	struct router_loss own;
 
 	k->sort_slots(o->offset, o->from, o->place, a->id, rows, s);
-	k->embed_fwd(o->xs, x, o->from, slots, hidden, m->t);
-	k->embed_fwd(o->ds, dy, o->from, slots, hidden, m->t);
+	k->permute(o->xs, x, o->from, slots, hidden, m->t);
+	k->permute(o->ds, dy, o->from, slots, hidden, m->t);
 	if (ep_over_ranks(m))
 		far_experts_backward(m, l, a, slots);
 	else

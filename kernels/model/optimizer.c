@@ -15,10 +15,10 @@ void model_zero_grad(struct model *m)
 	reduce_begin(m);
 	for (int i = 0; i < 2; i++)
 		if (m->flat[i].grad)
-			memset(m->flat[i].grad, 0, (size_t)m->flat[i].a.total * 4);
+			m->k->zero(m->flat[i].grad, (size_t)m->flat[i].a.total * 4);
 	for (long i = 0; i < params_of(m); i++)
 		if (m->w[i].apart && m->w[i].grad)
-			memset(m->w[i].grad, 0, (size_t)box_volume(m->box + i) * 4);
+			m->k->zero(m->w[i].grad, (size_t)box_volume(m->box + i) * 4);
 }
 
 /* Of a box that several ranks of a group hold, the first of them counts. */

@@ -295,7 +295,7 @@ void tp_embed_bwd(struct tp *t, const struct weight *table, const void *dy, cons
 	}
 	local = xmalloc((size_t)t->R * sizeof(int) + 1);
 	count_owners(t, t->in, ids, t->first, t->first + t->own);
-	memcpy(t->got, dy, (size_t)t->own * row_bytes(t));
+	m->k->copy(t->got, dy, (size_t)t->own * row_bytes(t));
 	deal(t, (char *)t->got, (char *)t->sum, ids, t->first, t->own, true);
 	for (int r = 0; r < t->c->size; r++)
 		t->out[r] = (size_t)held(local, t, ids, tp_first(t, r), tp_first(t, r + 1)) *

@@ -21,7 +21,7 @@ struct CUevent_st {
 	uint64_t after;         /* so much of the stream's work */
 };
 
-struct piece { size_t bytes; bool device; };
+struct piece { size_t bytes; bool device; int readers; };    /* readers: copies under way that will read it */
 
 static std::map<char *, struct piece> memory;
 static std::map<const void *, int> most_shared;
@@ -153,7 +153,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 /* -- memory -------------------------------------------------------------------------------------------------- */
 
 /* The block that holds p, or NULL. */
-static const struct piece *piece_of(const void *p, char **begin)
+static struct piece *piece_of(const void *p, char **begin)
 {
 	auto it = memory.upper_bound((char *)p);
 
@@ -192,7 +192,7 @@ static cudaError_t take(void **p, size_t bytes, bool device)
 		return result(cudaErrorMemoryAllocation);
 	emu_fill(*p, 0xff, whole);
 	san_hide((char *)*p + bytes, whole - bytes);
-	memory[(char *)*p] = { bytes ? bytes : 1, device };
+	memory[(char *)*p] = { bytes ? bytes : 1, device, 0 };
 	used += device ? bytes : 0;
 	return cudaSuccess;
 }
@@ -241,23 +241,46 @@ static void check_copy(const void *to, const void *from, size_t bytes, cudaMemcp
 		emu_fail("a copy that takes memory of the device for the host's");
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s)
+static void host_to_device(void *to, const void *from, size_t bytes, cudaStream_t s)
 {
-	check_copy(to, from, bytes, kind);
-	if (!bytes)
-		return cudaSuccess;
-	if (kind == cudaMemcpyHostToDevice && !holds(from, bytes, false)) {
-		/* Not pinned: read before the call returns. */
+	char *begin;
+	struct piece *pinned = piece_of(from, &begin);
+
+	if (pinned) {
+		pinned->readers++;
+		enqueue(s, [=]() {
+			emu_move(to, from, bytes);
+			pinned->readers--;
+		});
+	} else {
+		/* Read before the call returns. */
 		std::vector<char> now((const char *)from, (const char *)from + bytes);
 
 		enqueue(s, [to, now]() { emu_move(to, now.data(), now.size()); });
-		return cudaSuccess;
 	}
-	if (kind == cudaMemcpyDeviceToHost)
+}
+
+static void device_to_host(void *to, const void *from, size_t bytes, cudaStream_t s)
+{
+	char *begin;
+	struct piece *pinned = piece_of(to, &begin);
+
+	if (!pinned || !pinned->readers)
 		emu_fill(to, 0xff, bytes);
-	enqueue(s, [to, from, bytes]() { emu_move(to, from, bytes); });
-	if (kind == cudaMemcpyDeviceToHost && !holds(to, bytes, false))
+	enqueue(s, [=]() { emu_move(to, from, bytes); });
+	if (!pinned)
 		cudaStreamSynchronize(s);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s)
+{
+	check_copy(to, from, bytes, kind);
+	if (bytes && kind == cudaMemcpyHostToDevice)
+		host_to_device(to, from, bytes, s);
+	else if (bytes && kind == cudaMemcpyDeviceToHost)
+		device_to_host(to, from, bytes, s);
+	else if (bytes)
+		enqueue(s, [=]() { emu_move(to, from, bytes); });
 	return cudaSuccess;
 }
 

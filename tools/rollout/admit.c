@@ -151,7 +151,7 @@ void group_end(struct batch_state *b, struct group *g)
 
 	promise(b, g, 0);
 	cache_drop(b->cache, &g->prefix);
-	free(g->logits);
+	b->m->k->release(g->logits);
 	free(g->experts);
 	memmove(g, g + 1, (size_t)(b->groups - i - 1) * sizeof(*g));
 	b->groups--;

@@ -109,8 +109,8 @@ static void keep_logits(struct batch_state *b, const float *z)
 
 		if (g->logits || g->run < b->p[g->prompt].length)
 			continue;
-		g->logits = xmalloc(vocab * sizeof(float));
-		memcpy(g->logits, z, vocab * sizeof(float));
+		g->logits = b->m->k->alloc(vocab * sizeof(float), "logits of a prompt");
+		b->m->k->copy(g->logits, z, vocab * sizeof(float));
 		z += vocab;
 	}
 }
