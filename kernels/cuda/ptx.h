@@ -7,6 +7,9 @@
 
 #include <stdint.h>
 
+/* How much larger than asked for memory that is used again may be, in 64ths. */
+enum { CK_SLACK = 8 };
+
 #define CK_INLINE static __device__ __forceinline__
 
 #define CK_SHARED(type, name, ...) __shared__ type name __VA_ARGS__

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/ck.h"
 
 cudaStream_t cuda_stream;
 int cuda_processors;
@@ -58,8 +59,9 @@ int cuda_open(int device, char *arch, size_t size, struct err *e)
 
 /* -- memory: what is released is kept for the next that asks for nearly as much ---------------------------- */
 
-static std::map<void *, size_t> taken;
-static std::multimap<size_t, void *> idle;
+/* They outlive the program's end, whose handlers may still release memory. */
+static auto &taken = *new std::map<void *, size_t>();
+static auto &idle = *new std::multimap<size_t, void *>();
 
 static void give_idle_back(void)
 {
@@ -76,7 +78,7 @@ static void *take(size_t bytes, const char *what)
 	void *p = nullptr;
 	cudaError_t r;
 
-	if (o != idle.end() && o->first - bytes <= bytes / 8) {
+	if (o != idle.end() && o->first - bytes <= bytes / 64 * CK_SLACK) {
 		p = o->second;
 		taken[p] = o->first;
 		idle.erase(o);

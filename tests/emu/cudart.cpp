@@ -23,7 +23,7 @@ struct CUevent_st {
 
 struct piece { size_t bytes; bool device; int readers; };    /* readers: copies under way that will read it */
 
-static std::map<char *, struct piece> memory;
+static auto &memory = *new std::map<char *, struct piece>();
 static std::map<const void *, int> most_shared;
 static std::vector<cudaStream_t> streams;
 static struct CUstream_st zero;
