@@ -37,7 +37,7 @@ ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 isa = $(foreach i,avx2 avx512 avx512bf16,$(if $(filter %_$i.c,$1),$(ISA_$i)))
 
 all: tools
-ifeq ($(filter setup help clean check demo demo-control demo-smollm2,$(MAKECMDGOALS)),)
+ifeq ($(filter setup help clean check emu-headers demo demo-control demo-smollm2,$(MAKECMDGOALS)),)
 include $(BUILD)/config.$(CUDA).$(MPI).mk
 endif
 
@@ -132,10 +132,11 @@ $(BIN)/cairn-cuda.so: $(CU:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/kernels/tree.c.o
 	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs=ALL $^ -o $@
 
 # The same sources for the emulator, plain and under sanitizers; the emulator itself is not compiled for ThreadSanitizer.
-EMU_HEADERS := $(wildcard $(CUDA_HOME)/include/cuda_bf16.h)
+EMU_INCLUDE := $(patsubst %/cuda_bf16.h,%,$(firstword $(wildcard $(CUDA_HOME)/include/cuda_bf16.h $(BUILD)/nvidia/cuda_bf16.h)))
+EMU_HERE    := $(and $(EMU_INCLUDE),$(shell command -v $(lastword $(CXX))),$(filter 1,$(HAVE_X86)))
 EMU_KINDS   := plain address thread
 EMU_CXX     := -std=c++17 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno -fPIC -fvisibility=hidden -g \
-	-Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -I. -isystem $(CUDA_HOME)/include -D_GNU_SOURCE '-DCK_EMU="tests/emu/emu.h"'
+	-Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -I. -isystem $(EMU_INCLUDE) -D_GNU_SOURCE '-DCK_EMU="tests/emu/emu.h"'
 emu_plain   := -O2
 emu_address := -O1 -fno-omit-frame-pointer -fsanitize=address$(,)undefined
 emu_thread  := -O1 -fno-omit-frame-pointer -fsanitize=thread
@@ -164,6 +165,8 @@ emu-$1: $(BUILD)/emu-$1/cairn-cuda.so $(BUILD)/emu-$1/planted $(EMU_TESTS:%=$(BU
 endef
 $(foreach i,$(EMU_KINDS),$(eval $(call emu_rules,$i)))
 -include $(wildcard $(BUILD)/cuda/kernels/cuda/*.d)
+emu-headers:                    ## NVIDIA's headers from PyPI into build/nvidia, for `make emu` where no toolkit is
+	@sh tests/emu/headers.sh $(BUILD)/nvidia
 emu: emu-plain                  ## the CUDA backend on an emulated device (needs NVIDIA's headers, no GPU)
 
 # HDF5's filter for compressed checkpoints, for h5dump and h5py; whoever loads it has HDF5 already.
@@ -215,7 +218,7 @@ setup:                          ## install the Debian packages that building and
 	@sh tests/lib/setup.sh
 check: setup                    ## run every test that this machine can run (no GPU needed)
 	@$(MAKE) --no-print-directory check-built
-check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO) $(CUDA_SO) $(BUILD)/$(PLUGIN) $(if $(EMU_HEADERS),emu)
+check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO) $(CUDA_SO) $(BUILD)/$(PLUGIN) $(if $(EMU_HERE),emu)
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/% tests/rows/%,$(wildcard tests/*/*.sh))
 tests-built: $(TESTS) $(AIDS)
 unit: $(TESTS)                  ## only the C tests
@@ -287,6 +290,6 @@ help:                           ## this list
 
 Q   := $(if $(V),,@)
 say := @$(if $(V),:,printf '  %-5s %s\n')
-.PHONY: emu $(EMU_KINDS:%=emu-%) all demo demo-control demo-smollm2 tools setup check check-built tests-built unit ci lint fuzz fuzz-build fuzz-built install layers bench docs clean help force
+.PHONY: emu emu-headers $(EMU_KINDS:%=emu-%) all demo demo-control demo-smollm2 tools setup check check-built tests-built unit ci lint fuzz fuzz-build fuzz-built install layers bench docs clean help force
 .SECONDARY:
 .DELETE_ON_ERROR:
