@@ -149,7 +149,7 @@ $(BUILD)/emu-$1/%.cu.o: %.cu $(BUILD)/flags.stamp
 $(BUILD)/emu-$1/%.cpp.o: %.cpp $(BUILD)/flags.stamp
 	@mkdir -p $$(@D)
 	$$(say) EMU $$<
-	$$(Q)$(CXX) $(EMU_CXX) $(filter-out -fsanitize=thread -O1,$(emu_$1)) -O2 '-DEMU_SANITIZER="tests/emu/sanitizer_$1.h"' $$(DEPS) -c $$< -o $$@
+	$$(Q)$(CXX) $(EMU_CXX) $(filter-out -fsanitize=thread -O1 -O2,$(emu_$1)) -O3 '-DEMU_SANITIZER="tests/emu/sanitizer_$1.h"' $$(DEPS) -c $$< -o $$@
 $(BUILD)/emu-$1/%.c.o: %.c $(BUILD)/flags.stamp
 	@mkdir -p $$(@D)
 	$$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. $(emu_$1) -g -fPIC -fvisibility=hidden -c $$< -o $$@

@@ -224,27 +224,36 @@ int emu_lane(void)
 	return emu_current->current->id & 31;
 }
 
-/* All lanes of the mask wait here with the same collective: their payloads. */
+static bool is_here(const struct emu_block *b, const struct emu_thread *me, int lane)
+{
+	const struct emu_thread *t = b->thread.data() + (me->id & ~31) + lane;
+
+	if (!(me->mask >> lane & 1))
+		return true;
+	if ((me->id & ~31) + lane >= b->n)
+		emu_fail("mask %08x names lane %d, the block ends before it, at %s:%d", me->mask, lane, me->file, me->line);
+	if (t->state == EMU_DONE)
+		emu_fail("mask %08x names lane %d, which has ended, at %s:%d", me->mask, lane, me->file, me->line);
+	if (t->state != EMU_AT_WARP || t->mask != me->mask)
+		return false;
+	if (t->kind != me->kind || t->line != me->line)
+		emu_fail("lanes of a warp at different collectives: %s:%d and %s:%d", me->file, me->line, t->file, t->line);
+	return true;
+}
+
+/* All lanes of the mask wait here with the same collective: their payloads.  The next lane to come is mostly a neighbour. */
 static bool all_here(const struct emu_block *b, void **payload, const struct emu_thread *me)
 {
-	int first = me->id & ~31;
+	const struct emu_thread *first = b->thread.data() + (me->id & ~31);
+	int lane = me->id & 31;
 
-	for (int l = 0; l < 32; l++) {
-		const struct emu_thread *t;
-
-		if (!(me->mask >> l & 1))
-			continue;
-		if (first + l >= b->n)
-			emu_fail("mask %08x names lane %d, the block ends before it, at %s:%d", me->mask, l, me->file, me->line);
-		t = &b->thread[(size_t)(first + l)];
-		if (t->state == EMU_DONE)
-			emu_fail("mask %08x names lane %d, which has ended, at %s:%d", me->mask, l, me->file, me->line);
-		if (t->state != EMU_AT_WARP || t->mask != me->mask)
+	if (!is_here(b, me, (lane + 1) & 31) || !is_here(b, me, (lane + 31) & 31))
+		return false;
+	for (int l = 0; l < 32; l++)
+		if (!is_here(b, me, l))
 			return false;
-		if (t->kind != me->kind || t->line != me->line)
-			emu_fail("lanes of a warp at different collectives: %s:%d and %s:%d", me->file, me->line, t->file, t->line);
-		payload[l] = t->payload;
-	}
+	for (int l = 0; l < 32; l++)
+		payload[l] = me->mask >> l & 1 ? first[l].payload : nullptr;
 	return true;
 }
 
