@@ -1,6 +1,6 @@
 # The loop of grpo.sh as make rules: targets are manifests, so make knows what is done.
 #
-#	make -f pipelines/experiment.mk RUN=dir RECIPE=r.yaml STEPS=100
+#	make -f pipelines/experiment.mk RUN=dir RECIPE=r.yaml STEPS=100 [LAUNCH='mpirun -n 8']
 #
 # With -j2 and a LAG of L > 0 the rollout of step N reads the checkpoint of step N-1-L, beside the training of the steps
 # before it; that needs importance-sampling correction and is not built yet, so LAG has to be 0.
@@ -9,6 +9,7 @@ RUN    ?= run
 RECIPE ?= recipe.yaml
 STEPS  ?= 10
 LAG    ?= 0
+LAUNCH ?= $(CAIRN_LAUNCH)
 CAIRN  ?= $(firstword $(wildcard bin/cairn) cairn)
 
 ifneq ($(LAG),0)
@@ -30,12 +31,12 @@ $(RUN)/checkpoints/step-000000/manifest.json:
 define step
 $(RUN)/samples/$1/manifest.json: $(RUN)/checkpoints/$(call before,$1)/manifest.json
 	@mkdir -p $(RUN)/samples
-	$(CAIRN) rollout $$(<D) -c $(RECIPE) -o $$(@D)
+	$(LAUNCH) $(CAIRN) rollout $$(<D) -c $(RECIPE) -o $$(@D)
 $(RUN)/scored/$1/manifest.json: $(RUN)/samples/$1/manifest.json
 	@mkdir -p $(RUN)/scored
-	$(CAIRN) score $$(<D) -c $(RECIPE) --policy $(RUN)/checkpoints/$(call before,$1) --reference $(RUN)/checkpoints/step-000000 -o $$(@D)
+	$(LAUNCH) $(CAIRN) score $$(<D) -c $(RECIPE) --policy $(RUN)/checkpoints/$(call before,$1) --reference $(RUN)/checkpoints/step-000000 -o $$(@D)
 $(RUN)/checkpoints/$1/manifest.json: $(RUN)/scored/$1/manifest.json
-	$(CAIRN) train-step $(RUN)/checkpoints/$(call before,$1) $$(<D) -c $(RECIPE) -o $$(@D)
+	$(LAUNCH) $(CAIRN) train-step $(RUN)/checkpoints/$(call before,$1) $$(<D) -c $(RECIPE) -o $$(@D)
 endef
 $(foreach s,$(SEQUENCE),$(eval $(call step,$s)))
 

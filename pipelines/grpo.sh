@@ -4,7 +4,7 @@
 #	for each step:  rollout -> score -> train-step;  validate every val_period steps
 #
 # RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.  CAIRN_SCORE_OPTIONS goes to score as it is
-# (--exec CMD, --shuffle-rewards SEED).
+# (--exec CMD, --shuffle-rewards SEED); CAIRN_LAUNCH ("mpirun -n 8") starts what runs over ranks; CAIRN_STOP_AFTER is a step.
 set -eu
 case ${1:--} in -*) echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
@@ -23,6 +23,7 @@ while :; do
 	cairn inspect "$run" --clean >/dev/null
 	[ "$step" -eq 0 ] || say "$(cairn inspect "$run" --line)"
 	[ "$step" -lt "$steps" ] || break
+	stop_here "$step"
 	old=$run/checkpoints/$(number "$step")
 	step=$((step + 1))
 	n=$(number $step)

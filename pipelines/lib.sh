@@ -2,7 +2,7 @@
 # continues it, and killing it loses at most the step in hand.
 # shellcheck shell=sh
 
-here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+here=${CAIRN_PIPELINES:-$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)}
 CAIRN=${CAIRN:-}
 if [ -z "$CAIRN" ]; then
 	for c in "$here/../bin/cairn" "$here/../../../bin/cairn"; do
@@ -13,16 +13,26 @@ CAIRN=${CAIRN:-cairn}
 
 say() { [ "${quiet:-0}" = 1 ] || printf '%s\n' "$*" >&2; }
 
+# One program.  Those that run over ranks are started by CAIRN_LAUNCH ("mpirun -n 8", "srun"), which would eat our standard input.
+start_program() {
+	case ${CAIRN_LAUNCH:+$1} in
+	rollout | score | train-step)
+		# shellcheck disable=SC2086
+		$CAIRN_LAUNCH "$CAIRN" "$@" </dev/null 9>&- ;;
+	*) "$CAIRN" "$@" 9>&- ;;
+	esac
+}
+
 # cairn COMMAND...: a peer that was lost, or a lock that is held (75), may be gone the next time.  The lock of the run (9) is the
 # script's own: a program that outlives it does not hold it.
 cairn() {
 	for wait in 1 5 20; do
-		"$CAIRN" "$@" 9>&- && return 0
+		start_program "$@" && return 0
 		rc=$?
 		[ $rc -eq 75 ] || return $rc
 		sleep $wait
 	done
-	"$CAIRN" "$@" 9>&-
+	start_program "$@"
 }
 
 # make_dir DIR COMMAND...: run the command, which makes DIR whole or not at all, unless it is there.
@@ -65,8 +75,15 @@ of_algorithm() {
 	mv "$run/algorithm.new" "$run/algorithm"
 }
 
+# How a model lies over ranks: a run may be given other values from step to step, for every checkpoint loads in every layout.
+layout_keys='(tensor_model|expert_tensor|expert_model|pipeline_model|virtual_pipeline_model|context|tensor)_parallel(_size)?'
+layout_keys="$layout_keys|num_layers_in_(first|last)_pipeline_stage|sequence_parallel"
+same_but_layout() {
+	grep -vE "^ *($layout_keys): " "$1" | { grep -vE "^ *($layout_keys): " "$2" | cmp -s - /dev/fd/3; } 3<&0
+}
+
 # start_run ALGORITHM RECIPE [key=value ...]: fix the recipe of the run in RUN/recipe.yaml and leave its names in
-# $run and $recipe.  A run that is there keeps its recipe; another one under the same name is refused.
+# $run and $recipe.  A run that is there keeps its recipe, but for the layout; another one under the same name is refused.
 start_run() {
 	algorithm=$1 given=$2; shift 2
 	run=$(cairn inspect "$given" "$@" --get checkpointing.checkpoint_dir)
@@ -75,13 +92,14 @@ start_run() {
 	lock_run
 	of_algorithm "$algorithm"
 	cairn inspect "$given" "$@" >"$run/recipe.new"
-	if [ -e "$recipe" ] && ! cmp -s "$recipe" "$run/recipe.new"; then
+	if [ -e "$recipe" ] && ! same_but_layout "$recipe" "$run/recipe.new"; then
 		diff "$recipe" "$run/recipe.new" | head -20 >&2 || true
 		rm -f "$run/recipe.new"
 		echo "$run: this run has another recipe (above: < its own, > the one given); use another" \
 		     "checkpointing.checkpoint_dir, or run on with: $recipe" >&2
 		exit 78
 	fi
+	[ ! -e "$recipe" ] || cmp -s "$recipe" "$run/recipe.new" || say "$run goes on in another layout"
 	mv "$run/recipe.new" "$recipe"
 	first=$run/checkpoints/$(number 0)
 	[ -e "$first/manifest.json" ] || first_checkpoint
@@ -120,6 +138,32 @@ validate() {
 	make_dir "$v.samples" rollout "$c" -c "$recipe" --split validation --step "$1"
 	make_dir "$v" score "$v.samples" -c "$recipe"
 	rm -rf "$v.samples"
+}
+
+# begin COMMAND...: beside this script, in a process group of its own, $group; end_group [SECONDS] stops all of it, by force where
+# it has not ended then.
+begin() { setsid "$@" 8>&- 9>&- & group=$!; }
+end_group() {
+	kill -TERM -- "-$group" 2>/dev/null || kill -TERM "$group" 2>/dev/null || return 0
+	left=$((${1:-20} * 5))
+	while kill -0 -- "-$group" 2>/dev/null; do
+		[ $left -gt 0 ] || { kill -KILL -- "-$group" 2>/dev/null; break; }
+		left=$((left - 1))
+		sleep 0.2
+	done
+}
+
+# newest DIR: the step of the newest complete checkpoint of that run; -1 where there is none.
+newest() {
+	for c in "$1"/checkpoints/step-*[0-9]; do [ ! -e "$c/manifest.json" ] || echo "${c##*/step-}"; done |
+		awk 'BEGIN { n = -1 } $1 + 0 > n { n = $1 + 0 } END { print n }'
+}
+
+# stop_here STEP: ends the script where CAIRN_STOP_AFTER wants no further step now.
+stop_here() {
+	[ -n "${CAIRN_STOP_AFTER:-}" ] && [ "$1" -ge "$CAIRN_STOP_AFTER" ] || return 0
+	write_metrics
+	exit 0
 }
 
 # Derived, so that a step that was killed never stands in it twice.

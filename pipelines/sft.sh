@@ -2,7 +2,8 @@
 # sft.sh RECIPE [key=value ...]: supervised fine-tuning on data.train.data_path.  One checkpoint every
 # checkpointing.save_period steps; the loss on data.validation.data_path of those at multiples of sft.val_period.
 #
-# RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.
+# RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.  CAIRN_LAUNCH ("mpirun -n 8") starts what runs over
+# ranks; CAIRN_STOP_AFTER is a step.
 set -eu
 case ${1:--} in -*) echo "usage: sft.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
@@ -34,6 +35,7 @@ while :; do
 	cairn inspect "$run" --clean >/dev/null
 	[ "$step" -eq 0 ] || say "$(cairn inspect "$run" --line)"
 	[ "$step" -lt "$steps" ] || break
+	stop_here "$step"
 	old=$run/checkpoints/$(number "$step")
 	next=$((step + period))
 	[ "$next" -le "$steps" ] || next=$steps
