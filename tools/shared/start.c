@@ -42,14 +42,16 @@ const struct ops *start_ops(void)
 {
 	const struct ops *k;
 	struct err e = ERR_INIT;
+	int ranks = start_world()->size;
 
-	start_world();
 	if (common.threads < 0)
 		die(EX_USAGE, "--threads %ld: wanted at least 1", common.threads);
 	pool_start((int)common.threads);
 	k = ops_find(common.device, common.isa, &e);
 	if (!k)
 		die_err(&e);
+	if (ranks > 1 && strcmp(k->name, "cpu"))
+		die(EX_UNAVAILABLE, "--device %s over %d ranks is not built yet; use --device cpu", common.device, ranks);
 	return k;
 }
 
