@@ -280,6 +280,7 @@ install: $(BINS) $(MPI_SO) $(CUDA_SO) $(BUILD)/$(PLUGIN)  ## programs, manual pa
 	install -m 755 $(wildcard pipelines/*.sh) $(DESTDIR)$(PREFIX)/share/cairn/pipelines
 	install -m 644 $(wildcard pipelines/*.mk) $(DESTDIR)$(PREFIX)/share/cairn/pipelines
 	install -m 644 $(wildcard pipelines/recipes/*) $(DESTDIR)$(PREFIX)/share/cairn/pipelines/recipes
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/cairn/pipelines/slurm $(wildcard pipelines/slurm/*)
 	install -d $(DESTDIR)$(PREFIX)/$(dir $(PLUGIN))
 	install -m 644 $(BUILD)/$(PLUGIN) $(DESTDIR)$(PREFIX)/$(PLUGIN)
 	@echo 'For h5dump and h5py to read compressed checkpoints: export HDF5_PLUGIN_PATH=$(PREFIX)/lib/cairn/hdf5'

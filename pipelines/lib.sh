@@ -144,10 +144,10 @@ validate() {
 # it has not ended then.
 begin() { setsid "$@" 8>&- 9>&- & group=$!; }
 end_group() {
-	kill -TERM -- "-$group" 2>/dev/null || kill -TERM "$group" 2>/dev/null || return 0
+	kill -TERM "-$group" 2>/dev/null || kill -TERM "$group" 2>/dev/null || return 0
 	left=$((${1:-20} * 5))
-	while kill -0 -- "-$group" 2>/dev/null; do
-		[ $left -gt 0 ] || { kill -KILL -- "-$group" 2>/dev/null; break; }
+	while kill -0 "-$group" 2>/dev/null; do
+		[ $left -gt 0 ] || { kill -KILL "-$group" 2>/dev/null; break; }
 		left=$((left - 1))
 		sleep 0.2
 	done
