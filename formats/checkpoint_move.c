@@ -113,7 +113,8 @@ void move_work_init(struct move_work *k, const struct checkpoint_move *m, const 
 	for (long i = 0; i < k->gathers; i++)
 		for (long box = t->first[k->gather[i].source]; box < t->first[k->gather[i].source + 1]; box++)
 			add_reads(k, m, &k->gather[i], box);
-	qsort_r(k->read, (size_t)k->reads, sizeof(*k->read), by_offset, (void *)t);
+	if (k->reads)
+		qsort_r(k->read, (size_t)k->reads, sizeof(*k->read), by_offset, (void *)t);
 }
 
 void move_work_release(struct move_work *k)

@@ -15,7 +15,7 @@ WIDE static void add_scaled(float *y, const float *x, float w, long n)
 		y[i] += w * x[i];
 }
 
-WIDE static void add_row(float *y, const float *x, long n)
+WIDE static void join_row(float *y, const float *x, long n)
 {
 	for (long i = 0; i < n; i++)
 		y[i] += x[i];
@@ -126,7 +126,7 @@ static void unpermute_part(void *arg, long r, int thread)
 	(void)thread;
 	memcpy(y, from + place[0] * o->cols, (size_t)o->cols * 4);
 	for (long s = 1; s < o->k; s++)
-		add_row(y, from + place[s] * o->cols, o->cols);
+		join_row(y, from + place[s] * o->cols, o->cols);
 	narrow(row_at_mut(o->y, r * o->cols, o->t), y, o->cols, o->t);
 }
 
