@@ -80,6 +80,7 @@ static void make_shards(struct checkpoint_table *t, int weights, int optim)
 		struct shard *s = &t->shard[i];
 
 		s->fd = s->spill = -1;
+		s->direct = DIRECT_NONE;
 		s->optimizer = i >= weights;
 		s->number = s->optimizer ? i - weights : i;
 		s->bytes = SHARD_ELSEWHERE;
@@ -222,6 +223,8 @@ static int make_shard(struct checkpoint_writer *w, int number, struct err *e)
 		rc = err_errno(e, EX_IOERR, "%s", path);
 	if (!rc)
 		rc = file_size(path, &s->bytes, e);
+	if (!rc)
+		direct_open(&s->direct, s->fd, path, O_RDWR);
 	free(path);
 	return rc;
 }

@@ -145,6 +145,7 @@ static int read_files(struct checkpoint *c, struct err *e)
 		struct manifest_file f;
 
 		s->fd = s->spill = -1;
+		s->direct = DIRECT_NONE;
 		if (manifest_get_file(&f, &c->manifest, &shards->item[t->shards], e))
 			return -1;
 		if (strlen(f.name) >= sizeof(s->name) || strchr(f.name, '/'))

@@ -96,8 +96,8 @@ static int store(struct checkpoint_writer *w, long box, long i, const void *byte
 	w->state[block] = BLOCK_HASHED;
 	rc = g.chunked ? spill(s, path, &w->table.chunk[block], &g, bytes, n, elem,
 			       w->table.compress, e)
-		       : file_pwrite(s->fd, path, bytes, (size_t)n * elem,
-				     (w->raw ? w->raw[box] : b->offset) + (uint64_t)first * elem, e);
+		       : direct_pwrite(&s->direct, s->fd, path, bytes, (size_t)n * elem,
+				       (w->raw ? w->raw[box] : b->offset) + (uint64_t)first * elem, e);
 	free(path);
 	return rc;
 }

@@ -22,6 +22,7 @@ const char *slot_name(enum slot s)
 void table_release(struct checkpoint_table *t)
 {
 	for (int i = 0; i < t->shards; i++) {
+		direct_close(&t->shard[i].direct);
 		if (t->shard[i].fd >= 0)
 			close(t->shard[i].fd);
 		if (t->shard[i].spill >= 0)

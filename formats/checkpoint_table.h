@@ -8,6 +8,7 @@
 
 #include "formats/checkpoint.h"
 #include "formats/checkpoint_chunk.h"
+#include "libcommon/direct.h"
 #include "libcommon/outdir.h"
 
 enum { SHARD_NAME = 48, SHARDS_OF_TENSOR = 256 };
@@ -19,6 +20,7 @@ struct shard {
 	bool optimizer;
 	int number;             /* 0.. among those of its kind */
 	int fd;                 /* -1: not open */
+	struct direct direct;   /* the same file */
 	uint64_t bytes;
 	struct digest frame;    /* XXH3-128 of the bytes outside of all boxes, in file order */
 	/*

@@ -163,31 +163,76 @@ static void zero_part(void *arg, long i, int thread)
 	memset(z->p + at, 0, z->bytes - at < ZERO_PIECE ? z->bytes - at : ZERO_PIECE);
 }
 
-/* The first touch of a page is dear, and all threads can share it. */
-static void zero(void *p, size_t bytes)
+void big_zero(void *p, size_t bytes)
 {
 	struct zeroing z = { p, bytes };
 
-	pool_run(zero_part, &z, (long)((bytes + ZERO_PIECE - 1) / ZERO_PIECE));
+	if (bytes)
+		pool_run(zero_part, &z, (long)((bytes + ZERO_PIECE - 1) / ZERO_PIECE));
+}
+
+/* In front of the memory that is given away, 64 bytes before it. */
+struct big { void *base; size_t mapped; };
+
+enum { FRONT = 64 };
+
+/* A mapping is zero and stays untouched: the first touch of a page is dear, and is left to who fills it. */
+static void *map(size_t bytes, bool huge)
+{
+	size_t want = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, all = want + HUGE_PAGE;
+	char *base = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *p;
+
+	if (base == MAP_FAILED)
+		return NULL;
+	p = base + HUGE_PAGE - (uintptr_t)base % HUGE_PAGE;
+	madvise(p, want, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	*(struct big *)(void *)(p - FRONT) = (struct big){ base, all };
+	return p;
+}
+
+static void *take_small(size_t bytes)
+{
+	void *base;
+
+	if (posix_memalign(&base, FRONT, FRONT + bytes))
+		return NULL;
+	memset(base, 0, FRONT + bytes);
+	*(struct big *)base = (struct big){ base, 0 };
+	return (char *)base + FRONT;
+}
+
+static void *take(size_t bytes, const char *what, bool huge)
+{
+	void *p = NULL;
+
+	if (bytes < HUGE_PAGE)
+		p = take_small(bytes);
+	else if (bytes <= SIZE_MAX - 3 * (size_t)HUGE_PAGE)
+		p = map(bytes, huge);
+	if (!p)
+		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s" ADVICE, bytes, what);
+	return p;
 }
 
 void *big_alloc(size_t bytes, const char *what)
 {
-	size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64, want;
-	void *p;
+	return take(bytes, what, true);
+}
 
-	if (__builtin_add_overflow(bytes, align - 1, &want))
-		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s" ADVICE, bytes, what);
-	want &= ~(align - 1);
-	if (posix_memalign(&p, align, want ? want : 64))
-		die(EX_UNAVAILABLE, "out of memory: %zu bytes wanted for %s" ADVICE, bytes, what);
-	if (bytes >= HUGE_PAGE)
-		madvise(p, want, MADV_HUGEPAGE);
-	zero(p, want ? want : 64);
-	return p;
+void *big_alloc_streamed(size_t bytes, const char *what)
+{
+	return take(bytes, what, false);
 }
 
 void big_free(void *p)
 {
-	free(p);
+	const struct big *b;
+
+	if (!p)
+		return;
+	b = (const struct big *)(const void *)((const char *)p - FRONT);
+	if (b->mapped)
+		munmap(b->base, b->mapped);
+	else
+		free(b->base);
 }

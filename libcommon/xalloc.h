@@ -45,6 +45,10 @@ void arena_release(struct arena *a);
 /* Large buffers for arithmetic: 64-byte aligned at least, zeroed, huge pages asked
  * for, dies with 69 naming `what` and the bytes.  Free with big_free(). */
 void *big_alloc(size_t bytes, const char *what);
+/* For what is walked through once a step and lives as long as the program (weights, moments): ordinary pages.  Where a hypervisor
+ * takes free memory back, a fresh huge page costs five times as much as the ordinary ones in it. */
+void *big_alloc_streamed(size_t bytes, const char *what);
 void big_free(void *p);
+void big_zero(void *p, size_t bytes);                   /* by all threads */
 
 #endif

@@ -10,7 +10,7 @@
 
 static void *alloc_cpu(size_t bytes, const char *what)
 {
-	return big_alloc(bytes, what);
+	return big_alloc_streamed(bytes, what);
 }
 
 static void copy_cpu(void *to, const void *from, size_t bytes)
@@ -18,14 +18,9 @@ static void copy_cpu(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
-static void zero_cpu(void *p, size_t bytes)
-{
-	memset(p, 0, bytes);
-}
-
 static struct ops ops = {
 	.name = "cpu",
-	.alloc = alloc_cpu, .release = big_free, .put = copy_cpu, .get = copy_cpu, .copy = copy_cpu, .zero = zero_cpu,
+	.alloc = alloc_cpu, .release = big_free, .put = copy_cpu, .get = copy_cpu, .copy = copy_cpu, .zero = big_zero,
 	.rows_gather = rows_gather_cpu, .rows_scatter = rows_scatter_cpu,
 	.matrix_init = matrix_init_cpu, .matrix_load = matrix_load_cpu, .matrix_release = matrix_release_cpu,
 	.linear_fwd = linear_fwd_cpu, .linear_parts = linear_parts_cpu, .linear_join = linear_join_cpu,

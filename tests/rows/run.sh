@@ -3,7 +3,7 @@
 # reads what they measured; a row that cannot run here is short, its value is `not run` and the reason.  Some minutes; ROWS_LONG=1
 # adds the rows that take longer.
 #
-# CAIRN_SMOLLM2_GGUF, CAIRN_PYTHON: as tests/oracle/smollm2.sh.  CAIRN_SHARED: where the vectors of the tokenizers are.
+# ROWS_WITH: a command under which times are taken (taskset, nice, a lock).  CAIRN_SMOLLM2_GGUF, CAIRN_PYTHON: as tests/oracle/smollm2.sh.  CAIRN_SHARED: where the vectors of the tokenizers are.
 # shellcheck shell=sh
 set -u
 PATH=$BIN:$PATH
@@ -105,7 +105,8 @@ row "the same run twice in one layout" "$b" "the same bits" $c
 # -- times ----------------------------------------------------------------------------------------------
 # script NAME: tests/rows/NAME.sh, which prints rows itself
 script() {
-	sh "tests/rows/$1.sh" "$tmp/$1.d" >"$tmp/$1" 2>"$tmp/$1.err"
+	# shellcheck disable=SC2086 # a command and its arguments
+	${ROWS_WITH:-} sh "tests/rows/$1.sh" "$tmp/$1.d" >"$tmp/$1" 2>"$tmp/$1.err"
 	bad=$?
 	cat "$tmp/$1"
 	short=$((short + $(grep -c 'short$' "$tmp/$1")))
