@@ -3,7 +3,8 @@
 # reads what they measured; a row that cannot run here is short, its value is `not run` and the reason.  Some minutes; ROWS_LONG=1
 # adds the rows that take longer.
 #
-# ROWS_WITH: a command under which times are taken (taskset, nice, a lock).  CAIRN_SMOLLM2_GGUF, CAIRN_PYTHON: as tests/oracle/smollm2.sh.  CAIRN_SHARED: where the vectors of the tokenizers are.
+# ROWS_WITH: a command under which times are taken (taskset, nice, a lock).  CAIRN_SMOLLM2_GGUF, CAIRN_PYTHON: as
+# tests/oracle/smollm2.sh.  CAIRN_SHARED: where the vectors of the tokenizers are.
 # shellcheck shell=sh
 set -u
 PATH=$BIN:$PATH
