@@ -9,6 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+static int local_device;
+
+void ops_local_device(int device)
+{
+	local_device = device;
+}
+
 /* The library lies beside the program, or where CAIRN_CUDA_SO says. */
 static int cuda_path(char *path, size_t size, struct err *e)
 {
@@ -53,7 +60,7 @@ static const struct ops *ops_cuda(int device, bool whole, struct err *e)
 static const struct ops *ops_auto(const char *isa, struct err *e)
 {
 	struct err none = ERR_INIT;
-	const struct ops *k = isa ? NULL : ops_cuda(0, true, &none);
+	const struct ops *k = isa ? NULL : ops_cuda(local_device, true, &none);
 
 	if (k) {
 		log_info("device auto: cuda, %s", k->isa);
@@ -69,7 +76,7 @@ const struct ops *ops_find(const char *device, const char *isa, struct err *e)
 {
 	const struct ops *k;
 	char *end = "";
-	long n = 0;
+	long n = local_device;
 
 	if (!device || !strcmp(device, "auto"))
 		return ops_auto(isa, e);

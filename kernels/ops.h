@@ -80,6 +80,8 @@ struct sample_row {             /* how to draw one token from one row of logits 
 	long top_k;             /* 0: off */
 };
 
+struct comm_device;
+
 struct ops {
 	const char *name;       /* "cpu" */
 	const char *isa;        /* "avx512bf16", "avx512", "avx2", "portable"; for cuda the architecture */
@@ -203,10 +205,15 @@ struct ops {
 	 * w -= lr (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay w);  low (NULL: none) = bf16(w). */
 	void (*adamw)(float *w, float *m, float *v, uint16_t *low, const float *grad, long n, const struct adamw *h);
 	double (*sumsq)(const float *x, long n);        /* in a fixed order, in double */
+
+	const struct comm_device *ranks;        /* libcommon/comm.h: how this memory goes between ranks; NULL: as plain memory does */
 };
 
 /* "cpu", "cuda", "cuda:N" or "auto".  NULL with e set (69) when that backend cannot run here.  isa NULL: the best. */
 const struct ops *ops_find(const char *device, const char *isa, struct err *e);
+
+/* Which device "cuda" and "auto" mean: 0, if not told.  Ranks of a host have one each. */
+void ops_local_device(int device);
 
 /*
  * XXH3-64 of the outputs of every forward op on fixed vectors: same fingerprint, same bits.

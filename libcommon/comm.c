@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "libcommon/comm_device.h"
 #include "libcommon/comm_ops.h"
 #include "libcommon/pool.h"
 #include "libcommon/xalloc.h"
@@ -208,6 +209,7 @@ void comm_release(struct comm *c)
 		the_world.ops = library = NULL;
 		free(g);
 	} else if (c->ops) {
+		comm_device_leave(c);
 		comm_lock();
 		c->ops->drop(g->group);
 		comm_unlock();

@@ -58,6 +58,24 @@ void comm_recv(struct comm *c, struct comm_request *q, void *p, size_t bytes, in
 void comm_scatter_sum_start(struct comm *c, struct comm_request *q, float *out, const float *in, const size_t *count);
 void comm_wait(struct comm *c, struct comm_request *q);
 
+/*
+ * The same for the backend's memory (kernels/ops.h), which on a GPU the host does not touch.  Everything above takes plain memory; these
+ * take the backend's, and are those above where it is plain memory.  On a GPU a call returns at once: what it moves is there for kernels
+ * that are launched after it, and comm_dev_wait() makes these wait, not the host.  Sums have the same bits.
+ */
+struct comm_device;     /* libcommon/comm_device.h; a backend has one: struct ops, `ranks` */
+/* Before the first of them, by all ranks; d NULL: plain memory.  Refused (69): two ranks of a host on one device, no NCCL. */
+int comm_use_device(struct comm *world, const struct comm_device *d, struct err *e) MUST_CHECK;
+void comm_dev_broadcast(struct comm *c, void *p, size_t bytes, int root);
+void comm_dev_sum_f32(struct comm *c, float *x, size_t n);
+void comm_dev_gather_v(struct comm *c, void *all, const void *mine, const size_t *bytes);
+void comm_dev_scatter_sum_f32(struct comm *c, float *out, const float *in, const size_t *count);
+void comm_dev_scatter_sum_start(struct comm *c, struct comm_request *q, float *out, const float *in, const size_t *count);
+void comm_dev_all_to_all(struct comm *c, void *recv, const size_t *recv_bytes, const void *send, const size_t *send_bytes);
+void comm_dev_send(struct comm *c, struct comm_request *q, const void *p, size_t bytes, int to);
+void comm_dev_recv(struct comm *c, struct comm_request *q, void *p, size_t bytes, int from);
+void comm_dev_wait(struct comm *c, struct comm_request *q);
+
 /* All ranks agree: 0 where rc is 0 everywhere, else -1 on all with the message of the lowest rank that failed; die_err() of the
  * others leaves it to that rank to say it. */
 int comm_agree(struct comm *c, int rc, struct err *e) MUST_CHECK;

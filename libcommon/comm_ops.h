@@ -38,6 +38,8 @@ struct comm_group {
 	void *group;
 	unsigned long calls;    /* so far, of those that all members make; messages apart */
 	unsigned long messages;
+	void *device;           /* comm_device.h: the group, once joined */
+	void **pair;            /* [2 size]: to each rank, then from each */
 };
 
 /* One call in flight: its pieces, and the sum to form when they are here. */
@@ -61,6 +63,7 @@ void comm_finish(struct comm_transfer *t, struct comm *c);      /* wait for its 
 void comm_add_parts(struct comm_transfer *t, const struct comm *c);      /* the sum that comm_finish() brought the parts of */
 bool comm_look(struct comm_transfer *t, const struct comm *c);  /* within comm_lock(): true where a piece was found done */
 int comm_wait_settings(int cpus_per_rank, struct err *e) MUST_CHECK;    /* reads CAIRN_COMM_TIMEOUT */
+long comm_timeout(void);        /* which it is */
 void comm_meet_at_exit(struct comm *world);     /* a barrier that waits for ever */
 
 /* comm_progress.c: the library is called within comm_lock(). */

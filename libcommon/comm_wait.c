@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libcommon/comm_device.h"
 #include "libcommon/xalloc.h"
 
 /*
@@ -56,6 +57,11 @@ int comm_wait_settings(int cpus_per_rank, struct err *e)
 		return -1;
 	piece_limit = (size_t)piece;
 	return 0;
+}
+
+long comm_timeout(void)
+{
+	return timeout_s;
 }
 
 void comm_begin(struct comm_transfer *t, struct comm *c, const char *call, size_t bytes)
@@ -155,6 +161,7 @@ static void wait_all(struct comm_transfer *t, struct comm *c, bool for_ever)
 			sleep_ns = FIRST_SLEEP_NS;
 			continue;
 		}
+		comm_device_poll();
 		waited = now_ns() - begun;
 		if (waited < spin_ns) {
 			sched_yield();

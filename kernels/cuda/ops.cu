@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/ranks.h"
 
 /* The table, and the library's own versions of what libcommon does for the program. */
 
@@ -114,5 +115,6 @@ const struct ops *cairn_cuda_ops(const struct cuda_host *h, int device, bool who
 		return nullptr;
 	o.name = "cuda";
 	o.isa = arch;
+	o.ranks = &cuda_ranks;
 	return &o;
 }

@@ -1,18 +1,22 @@
 #include "tests/emu/inside.h"
 
+#include <atomic>
 #include <deque>
 #include <map>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /*
  * The runtime's functions that the backend calls, with NVIDIA's declarations.  Streams are queues: what is put into one runs when
  * something waits for it and not before, so that a wait that is missing shows.  Host memory that a copy will write is 0xFF until then.
+ * Work that waits for another rank (nccl.cpp) lets the other streams go on, as they do on a device.
  */
 
 struct CUstream_st {
-	std::deque<std::function<void()>> work;
-	uint64_t put, done;
+	std::deque<std::function<bool()>> work; /* false: not yet, call it again */
+	uint64_t put;
+	std::atomic<uint64_t> done;     /* which other threads may ask for */
 	bool running;
 };
 
@@ -51,19 +55,36 @@ static cudaStream_t stream_of(cudaStream_t s)
 	return s ? s : &zero;
 }
 
+static bool step(cudaStream_t s)
+{
+	bool done;
+
+	if (s->running || s->work.empty())
+		return false;
+	s->running = true;
+	done = s->work.front()();
+	s->running = false;
+	if (!done)
+		return false;
+	s->work.pop_front();
+	s->done++;
+	return true;
+}
+
+static bool step_any(void)
+{
+	bool some = step(&zero);
+
+	for (size_t i = streams.size(); i-- > 0;)
+		some |= step(streams[i]);
+	return some;
+}
+
 static void run_until(cudaStream_t s, uint64_t n)
 {
-	if (s->running)
-		emu_fail("streams that wait for each other");
-	s->running = true;
-	while (s->done < n) {
-		std::function<void()> f = std::move(s->work.front());
-
-		s->work.pop_front();
-		f();
-		s->done++;
-	}
-	s->running = false;
+	while (s->done < n)
+		if (!step(s) && !step_any() && !emu_ranks_wait())
+			emu_fail("streams that wait for each other");
 }
 
 static void run_all(void)
@@ -74,7 +95,7 @@ static void run_all(void)
 }
 
 /* The stream 0 waits for all others, and they for it. */
-static void enqueue(cudaStream_t s, std::function<void()> f)
+void emu_enqueue(cudaStream_t s, std::function<bool()> f)
 {
 	s = stream_of(s);
 	if (s == &zero)
@@ -83,6 +104,14 @@ static void enqueue(cudaStream_t s, std::function<void()> f)
 	s->put++;
 	if (s == &zero)
 		run_all();
+}
+
+static void enqueue(cudaStream_t s, std::function<void()> f)
+{
+	emu_enqueue(s, [f]() {
+		f();
+		return true;
+	});
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
@@ -146,8 +175,27 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 	struct CUevent_st then = *e;
 
 	if (then.stream && then.stream != stream_of(s))
-		enqueue(s, [then]() { run_until(then.stream, then.after); });
+		emu_enqueue(s, [then]() {
+			while (then.stream->done < then.after)
+				if (!step(then.stream))
+					return false;
+			return true;
+		});
 	return cudaSuccess;
+}
+
+/* Only looks: another thread may ask. */
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+	return !e->stream || e->stream->done >= e->after ? cudaSuccess : cudaErrorNotReady;
+}
+
+/* Whoever asks again and again must see an end. */
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+	s = stream_of(s);
+	step_any();
+	return s->work.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 
 /* -- memory -------------------------------------------------------------------------------------------------- */
@@ -170,6 +218,11 @@ static bool holds(const void *p, size_t bytes, bool device)
 	const struct piece *o = piece_of(p, &begin);
 
 	return o && o->device == device && (char *)p + bytes <= begin + o->bytes;
+}
+
+bool emu_holds(const void *p, size_t bytes)
+{
+	return holds(p, bytes, true);
 }
 
 void emu_check_pointer(const void *p, int argument)
@@ -337,7 +390,25 @@ cudaError_t cudaGetDeviceCount(int *n)
 	return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static int current;
+
+cudaError_t cudaSetDevice(int device)
+{
+	current = device;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+	*device = current;
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device)
+{
+	snprintf(id, (size_t)n, "%04x:%02x:00.0", 0, device);
+	return cudaSuccess;
+}
 
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
 {

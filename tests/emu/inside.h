@@ -83,4 +83,11 @@ enum emu_order { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM, EMU_GREEDY, EMU_PCT };
 void emu_run(const std::function<void()> &f, dim3 blocks, dim3 threads, size_t shared);
 extern uint64_t emu_switches, emu_meetings;
 
+/* cudart.cpp: work of a stream, which is called until it gives true; memory of the device */
+void emu_enqueue(cudaStream_t s, std::function<bool()> f);
+bool emu_holds(const void *p, size_t bytes);
+
+/* nccl.cpp: sleep until another rank may have sent something.  False: nothing waits for a rank. */
+bool emu_ranks_wait(void);
+
 #endif

@@ -140,7 +140,8 @@ void start_mesh_forward(struct mesh *m, const struct recipe *r, const struct mod
 	make_mesh(m, r, c, true);
 }
 
-int start_ranks_here(void)
+/* Of the ranks before `end`. */
+static int ranks_here(int end)
 {
 	struct comm *world = start_world();
 	char own[256] = "", (*all)[256] = xcalloc((size_t)world->size, sizeof(*all));
@@ -148,8 +149,18 @@ int start_ranks_here(void)
 
 	gethostname(own, sizeof(own) - 1);
 	comm_gather(world, all, own, sizeof(own));
-	for (int i = 0; i < world->size; i++)
+	for (int i = 0; i < end; i++)
 		n += !memcmp(all[i], own, sizeof(own));
 	free(all);
 	return n;
+}
+
+int start_ranks_here(void)
+{
+	return ranks_here(start_world()->size);
+}
+
+int start_rank_here(void)
+{
+	return ranks_here(start_world()->rank);
 }

@@ -38,20 +38,44 @@ struct recipe *start_recipe(void)
 	return r;
 }
 
+/* Ranks of a host take its GPUs by turns; one that sees a single GPU has been given that. */
+static void take_local_device(void)
+{
+	const char *seen = getenv("CUDA_VISIBLE_DEVICES");
+
+	ops_local_device(seen && *seen && !strchr(seen, ',') ? 0 : start_rank_here());
+}
+
+/* All ranks run on the same kind of device. */
+static void check_backend(struct comm *world, const struct ops *k)
+{
+	char (*all)[16] = xcalloc((size_t)world->size, sizeof(*all)), own[16] = "";
+
+	strncpy(own, k->name, sizeof(own) - 1);
+	comm_gather(world, all, own, sizeof(own));
+	for (int i = 1; i < world->size; i++)
+		if (strcmp(all[i], all[0]))
+			die(EX_UNAVAILABLE, "--device %s: rank 0 would run on %s, rank %d on %s; say which", common.device, all[0], i,
+			    all[i]);
+	free(all);
+}
+
 const struct ops *start_ops(void)
 {
 	const struct ops *k;
 	struct err e = ERR_INIT;
-	int ranks = start_world()->size;
+	struct comm *world = start_world();
 
 	if (common.threads < 0)
 		die(EX_USAGE, "--threads %ld: wanted at least 1", common.threads);
 	pool_start((int)common.threads);
+	take_local_device();
 	k = ops_find(common.device, common.isa, &e);
 	if (!k)
 		die_err(&e);
-	if (ranks > 1 && strcmp(k->name, "cpu"))
-		die(EX_UNAVAILABLE, "--device %s over %d ranks is not built yet; use --device cpu", common.device, ranks);
+	check_backend(world, k);
+	if (comm_use_device(world, k->ranks, &e))
+		die_err(&e);
 	return k;
 }
 

@@ -32,6 +32,7 @@ void start_mesh_forward(struct mesh *m, const struct recipe *r, const struct mod
 int layout_from_recipe(struct layout *l, const struct recipe *r, const struct model_config *c, long world, bool forward,
 		       struct err *e) MUST_CHECK;
 int start_ranks_here(void);     /* ranks on this host */
+int start_rank_here(void);      /* those of them before this one */
 /* MODEL_FREEZE_ROUTER where the recipe says so. */
 unsigned start_freeze(const struct recipe *r);
 
