@@ -1,0 +1,350 @@
+#include "kernels/cuda/attention_tile.h"
+
+/*
+ * Forward, in bf16 on the tensor cores (Dao, FlashAttention-2, 2023).
+ *
+ * A block has 16 MT WARPS rows of a kv head, a warp 16 MT of them with all columns of o; keys come in tiles of 64, scores and weights
+ * stay in registers, where the accumulator of one product has the layout of the left operand of the next.  At the end of 512 keys o is
+ * joined to that of the keys before, which lies in shared memory, each thread's for itself.  Or (`part`) each 512 keys have a block of
+ * their own, which leaves (m, l, o) in memory, and a second kernel joins them by the same operations in the same order.
+ *
+ * Operations: 4 d for each row and key; in products of 16 x 8 x 16, two of which (one where MT is 1) want one ldmatrix.x4 of 512 bytes
+ * of keys or values: with MT = 2 the tensor cores and shared memory are busy about equally, 1 clock a product.  Bytes: all keys and
+ * values once a block, from L2 after the first.  On an H200, at 790 TFLOP/s: 4096 positions of 32 heads of 128, causal: 1.4e11
+ * operations, 0.17 ms; the aim is 40 % of it, which mma.sync (62 % of what wgmma does) and the softmax (one exp2 for 4 d operations) leave.
+ *
+ * Few rows (decode): WARPS = MT = 1, so three blocks and more share a multiprocessor and keep 3 x 32 KiB of cp.async under way, where
+ * 4.3 TB/s want 33 KB a microsecond of each; a tile of the group's heads, up to 16, costs a warp about a microsecond.  Bytes: the pages
+ * up to each row's position once, 4 d for each key and kv head; of 64 sequences at 4096 with 8 kv heads of 128: 1.07 GB, 0.25 ms.
+ */
+
+template <int D, int WARPS, int MT, int STAGES> struct shape {
+	static constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS;
+	static constexpr size_t SHARED = (size_t)(ROWS + 2 * STAGES * TILE) * D * 2, TOTAL = (size_t)ROWS * D * 4;
+};
+
+/* Of the keys in hand: o, the maximum and the sum of weights (this thread's columns alone) of rows g and g + 8 of each 16. */
+template <int D, int MT> struct running {
+	float o[MT][D / 8][4], m[MT][2], l[MT][2];
+};
+
+template <int D, int MT> DEVICE void begin_split(struct running<D, MT> &r)
+{
+	clear(r.o);
+#pragma unroll
+	for (int i = 0; i < MT; i++) {
+		r.m[i][0] = r.m[i][1] = ATTENTION_FLOOR;
+		r.l[i][0] = r.l[i][1] = 0;
+	}
+}
+
+/* Scores s of 64 keys from `key` on become weights; o and l of the keys before are scaled to the new maximum. */
+template <int D, int MT> DEVICE void soften(struct running<D, MT> &r, float (&s)[MT][TILE / 8][4], const int (&position)[MT][2], int key,
+					    bool edge, float c)
+{
+	const int column = key + threadIdx.x % 4 * 2;
+	float alpha[MT][2];
+	bool rises = false;
+
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			float top = r.m[i][h], sum = 0, mc;
+
+			if (edge) {
+#pragma unroll
+				for (int n = 0; n < TILE / 8; n++) {
+					if (column + n * 8 > position[i][h])
+						s[i][n][2 * h] = -INFINITY;
+					if (column + n * 8 + 1 > position[i][h])
+						s[i][n][2 * h + 1] = -INFINITY;
+				}
+			}
+#pragma unroll
+			for (int n = 0; n < TILE / 8; n++)
+				top = fmaxf(top, fmaxf(s[i][n][2 * h], s[i][n][2 * h + 1]));
+			top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+			top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+			mc = top * c;
+			alpha[i][h] = ck_exp2(r.m[i][h] * c - mc);
+			rises = rises || top != r.m[i][h];
+			r.m[i][h] = top;
+#pragma unroll
+			for (int n = 0; n < TILE / 8; n++) {
+				s[i][n][2 * h] = ck_exp2(__fmaf_rn(s[i][n][2 * h], c, -mc));
+				s[i][n][2 * h + 1] = ck_exp2(__fmaf_rn(s[i][n][2 * h + 1], c, -mc));
+				sum += s[i][n][2 * h] + s[i][n][2 * h + 1];
+			}
+			r.l[i][h] = r.l[i][h] * alpha[i][h] + sum;
+		}
+	if (!__any_sync(~0u, rises))
+		return;         /* all by 1 */
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int n = 0; n < D / 8; n++)
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				r.o[i][n][e] *= alpha[i][e / 2];
+}
+
+/* The sums of l over the four threads of a row. */
+template <int D, int MT> DEVICE void sum_l(struct running<D, MT> &r)
+{
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			r.l[i][h] += __shfl_xor_sync(~0u, r.l[i][h], 1);
+			r.l[i][h] += __shfl_xor_sync(~0u, r.l[i][h], 2);
+		}
+}
+
+/* r = what lies in `total`, joined with r; m and l: those of total. */
+template <int D, int MT, int THREADS> DEVICE void join_total(struct running<D, MT> &r, const float4 *total, float (&m)[MT][2],
+							     float (&l)[MT][2], float c)
+{
+	float a[MT][2], b[MT][2];
+
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+			join_split(m[i][h], l[i][h], a[i][h], b[i][h], r.m[i][h], r.l[i][h], c);
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int n = 0; n < D / 8; n++) {
+			float4 o = total[(i * (D / 8) + n) * THREADS];
+
+			r.o[i][n][0] = o.x * a[i][0] + r.o[i][n][0] * b[i][0];
+			r.o[i][n][1] = o.y * a[i][0] + r.o[i][n][1] * b[i][0];
+			r.o[i][n][2] = o.z * a[i][1] + r.o[i][n][2] * b[i][1];
+			r.o[i][n][3] = o.w * a[i][1] + r.o[i][n][3] * b[i][1];
+		}
+}
+
+template <int D, int MT, int THREADS> DEVICE void keep_total(float4 *total, const struct running<D, MT> &r)
+{
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int n = 0; n < D / 8; n++)
+			total[(i * (D / 8) + n) * THREADS] = make_float4(r.o[i][n][0], r.o[i][n][1], r.o[i][n][2], r.o[i][n][3]);
+}
+
+/* (m, l, o) of the warp's rows to memory; `to` is that of the warp's first row. */
+template <int D, int MT> DEVICE void leave_part(float *to, const struct running<D, MT> &r, int rows, int d)
+{
+	const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			int at = i * 16 + h * 8 + g;
+			float *row = to + (long)at * (d + 2);
+
+			if (at >= rows)
+				continue;
+			if (!t) {
+				row[d] = r.m[i][h];
+				row[d + 1] = r.l[i][h];
+			}
+#pragma unroll
+			for (int n = 0; n < D / 8; n++) {
+				int column = n * 8 + 2 * t;
+
+				if (column < d)
+					row[column] = r.o[i][n][2 * h];
+				if (column + 1 < d)
+					row[column + 1] = r.o[i][n][2 * h + 1];
+			}
+		}
+}
+
+/* out = o / l and lse of the warp's rows; by way of shared memory, where their queries were, for whole lines. */
+template <int D, int MT> DEVICE void finish(bf16 *rows, const struct attend &a, const struct row_tile &t, int kv_head, int first,
+					    const struct running<D, MT> &r, const float (&m)[MT][2], const float (&l)[MT][2])
+{
+	const int lane = threadIdx.x % 32, g = lane / 4;
+	bf16 *out = (bf16 *)a.out;
+
+	__syncwarp();
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			int at = i * 16 + h * 8 + g;
+			float by = 1.f / l[i][h];
+
+#pragma unroll
+			for (int n = 0; n < D / 8; n++)
+				*reinterpret_cast<uint32_t *>(rows + place<D>(at, n) + lane % 4 * 2) =
+					two_halves(r.o[i][n][2 * h] * by, r.o[i][n][2 * h + 1] * by);
+			if (a.lse && !(lane % 4) && first + at < t.rows)
+				a.lse[row_of(t, t.first + first + at, a.heads, a.group, kv_head)] = m[i][h] * a.scale + logf(l[i][h]);
+		}
+	__syncwarp();
+	for (int i = lane; i < 16 * MT * (D / 8); i += 32) {
+		int at = i / (D / 8), chunk = i % (D / 8);
+		uint4 u = *reinterpret_cast<const uint4 *>(rows + place<D>(at, chunk));
+		float x[8];
+
+		if (first + at >= t.rows)
+			break;
+		unpack(x, u);
+		store_wide(out + row_of(t, t.first + first + at, a.heads, a.group, kv_head) * a.d, x, chunk * 8, a.d, a.wide);
+	}
+}
+
+template <int D, int WARPS, int MT, int STAGES>
+__global__ void __launch_bounds__(32 * WARPS) attend_bf16_kernel(const struct attend a)
+{
+	using S = struct shape<D, WARPS, MT, STAGES>;
+	CK_DYN_SHARED(raw);
+	bf16 *const sq = (bf16 *)raw, *const sk = sq + S::ROWS * D, *const sv = sk + STAGES * TILE * D;
+	float4 *const total = (float4 *)(sv + STAGES * TILE * D) + threadIdx.x;
+	const int part = a.part ? blockIdx.x / a.splits : blockIdx.x, split = a.part ? blockIdx.x % a.splits : 0;
+	const struct row_tile t = a.tile[part / a.kv_heads];
+	const int kv_head = part % a.kv_heads, first = threadIdx.x / 32 * 16 * MT, left = t.rows - first;
+	const int keys = (t.first + t.rows - 1) / a.group + 1, begin = split * SPLIT_TILES;
+	const int tiles = (keys + TILE - 1) / TILE, end = a.part ? min(begin + SPLIT_TILES, tiles) : tiles;
+	/* Positions of the warp's first row and of its last; -1: it has none. */
+	const int low = (t.first + first) / a.group, high = left <= 0 ? -1 : (t.first + first + min(left, 16 * MT) - 1) / a.group;
+	struct running<D, MT> r;
+	float m[MT][2], l[MT][2];
+	int position[MT][2];
+
+	auto load = [&](bf16 *to, bool values, int j) {
+		const bf16 *from;
+		long stride = a.width;
+
+		if (a.page)
+			from = (const bf16 *)a.page[t.key + j] + (kv_head * 2 + values) * (long)TILE * a.width;
+		else
+			from = (const bf16 *)(values ? a.v : a.k) + ((t.key + (long)j * TILE) * a.kv_heads + kv_head) * a.d, stride *= a.kv_heads;
+		load_keys<D, TILE, S::THREADS>(to, from, stride, min(keys - j * TILE, (int)TILE), a.width, a.page || a.wide);
+	};
+
+	if (begin >= end)
+		return;
+	load_rows<D, S::ROWS, S::THREADS>(sq, (const bf16 *)a.q, t, a.heads, a.group, kv_head, a.d, a.wide);
+	load(sk, false, begin);
+	if (STAGES == 2)
+		load(sv, true, begin);
+	ck_copy_commit();
+#pragma unroll
+	for (int i = 0; i < MT; i++)
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+			position[i][h] = (t.first + first + i * 16 + h * 8 + (int)threadIdx.x % 32 / 4) / a.group;
+	begin_split(r);
+	for (int j = begin; j < end; j++) {
+		const int stage = STAGES == 2 ? (j - begin) % 2 : 0;
+		const bool mine = high >= j * TILE, last = j + 1 == end;
+		float s[MT][TILE / 8][4];
+
+		ck_copy_wait<0>();
+		__syncthreads();        /* these keys are here, and all are through with the last values */
+		if (STAGES == 1) {
+			load(sv, true, j);
+		} else if (!last) {
+			load(sk + (1 - stage) * TILE * D, false, j + 1);
+			load(sv + (1 - stage) * TILE * D, true, j + 1);
+		}
+		ck_copy_commit();
+		if (mine) {
+			clear(s);
+			scores<D, MT, TILE>(s, sq + first * D, sk + stage * TILE * D);
+		}
+		if (STAGES == 1) {
+			ck_copy_wait<0>();
+			__syncthreads();        /* the values are here, and all are through with the keys */
+			if (!last)
+				load(sk, false, j + 1);
+			ck_copy_commit();
+		}
+		if (mine) {
+			uint32_t w[MT][TILE / 16][4];
+
+			soften(r, s, position, j * TILE, low < j * TILE + TILE - 1, a.c);
+			as_left<MT, TILE>(w, s);
+			weigh<D, MT, TILE>(r.o, w, sv + stage * TILE * D);
+		}
+		if (!last && (j + 1) % SPLIT_TILES)
+			continue;
+		sum_l(r);
+		if (a.part)
+			break;
+		if (j < SPLIT_TILES) {
+#pragma unroll
+			for (int i = 0; i < MT; i++)
+#pragma unroll
+				for (int h = 0; h < 2; h++)
+					m[i][h] = r.m[i][h], l[i][h] = r.l[i][h];
+		} else {
+			join_total<D, MT, S::THREADS>(r, total, m, l, a.c);
+		}
+		if (!last) {
+			keep_total<D, MT, S::THREADS>(total, r);
+			begin_split(r);
+		}
+	}
+	ck_copy_wait<0>();
+	if (a.part)
+		leave_part(a.part + (((long)part * a.splits + split) * a.most + first) * (a.d + 2), r, left, a.d);
+	else
+		finish(sq + first * D, a, t, kv_head, first, r, m, l);
+}
+
+template <int D, int WARPS, int MT, int STAGES>
+static void run(struct shape<D, WARPS, MT, STAGES>, struct attend a, std::vector<row_tile> &tiles, const char *op)
+{
+	using S = struct shape<D, WARPS, MT, STAGES>;
+	long blocks = (long)tiles.size() * a.kv_heads, splits = attend_splits(&a, tiles, blocks, MT == 1 ? 16 : 4);
+	bool total = !a.part && (tiles[0].first + tiles[0].rows - 1) / a.group >= ATTENTION_SPLIT;
+
+	ck_launch({ op, dim3(ck_blocks(blocks * splits, 1)), dim3(S::THREADS), S::SHARED + (total ? S::TOTAL : 0) },
+		  attend_bf16_kernel<D, WARPS, MT, STAGES>, a);
+	if (a.part)
+		attend_join(a, blocks, DTYPE_BF16, op);
+}
+
+template <int D> struct many { using type = shape<D, 4, 2, 2>; };
+template <> struct many<96> { using type = shape<96, 4, 2, 1>; };
+template <> struct many<128> { using type = shape<128, 8, 2, 1>; };
+template <> struct many<192> { using type = shape<192, 8, 1, 1>; };
+template <> struct many<256> { using type = shape<256, 6, 1, 1>; };
+template <int D> using few = shape<D, 1, 1, D <= 128 ? 2 : 1>;
+
+long attend_rows_bf16(long d)
+{
+	return d <= 32 ? many<32>::type::ROWS : d <= 64 ? many<64>::type::ROWS : d <= 96 ? many<96>::type::ROWS :
+	       d <= 128 ? many<128>::type::ROWS : d <= 192 ? many<192>::type::ROWS : many<256>::type::ROWS;
+}
+
+template <int D> static void run_width(const struct attend &a, std::vector<row_tile> &tiles, bool is_few, const char *op)
+{
+	if (is_few)
+		run(few<D>(), a, tiles, op);
+	else
+		run(typename many<D>::type(), a, tiles, op);
+}
+
+void attend_bf16(const struct attend &a, std::vector<row_tile> &tiles, bool is_few, const char *op)
+{
+	if (a.d <= 32)
+		run_width<32>(a, tiles, is_few, op);
+	else if (a.d <= 64)
+		run_width<64>(a, tiles, is_few, op);
+	else if (a.d <= 96)
+		run_width<96>(a, tiles, is_few, op);
+	else if (a.d <= 128)
+		run_width<128>(a, tiles, is_few, op);
+	else if (a.d <= 192)
+		run_width<192>(a, tiles, is_few, op);
+	else
+		run_width<256>(a, tiles, is_few, op);
+}
