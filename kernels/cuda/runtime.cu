@@ -11,6 +11,7 @@
 
 cudaStream_t cuda_stream;
 int cuda_processors;
+int cuda_shared_most;
 
 void cuda_ok(cudaError_t e, const char *what)
 {
@@ -47,7 +48,8 @@ int cuda_open(int device, char *arch, size_t size, struct err *e)
 	if ((r = cudaSetDevice(device)) != cudaSuccess ||
 	    (r = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)) != cudaSuccess ||
 	    (r = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)) != cudaSuccess ||
-	    (r = cudaDeviceGetAttribute(&cuda_processors, cudaDevAttrMultiProcessorCount, device)) != cudaSuccess)
+	    (r = cudaDeviceGetAttribute(&cuda_processors, cudaDevAttrMultiProcessorCount, device)) != cudaSuccess ||
+	    (r = cudaDeviceGetAttribute(&cuda_shared_most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) != cudaSuccess)
 		return err_set(e, EX_UNAVAILABLE, "CUDA device %d: %s", device, cudaGetErrorString(r));
 	if (major < 8)
 		return err_set(e, EX_UNAVAILABLE, "CUDA device %d is sm_%d%d, wanted sm_80 or later", device, major, minor);

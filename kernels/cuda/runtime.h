@@ -16,6 +16,7 @@ enum { CUDA_SHARED = 48 << 10 };        /* of dynamic shared memory that a kerne
 
 extern cudaStream_t cuda_stream;
 extern int cuda_processors;             /* multiprocessors of the device */
+extern int cuda_shared_most;            /* bytes of dynamic shared memory that a block may ask for */
 
 void cuda_ok(cudaError_t e, const char *what);
 void cuda_launched(cudaError_t e, const char *op, const void *kernel);

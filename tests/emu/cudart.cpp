@@ -416,6 +416,7 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
 	case cudaDevAttrComputeCapabilityMajor: *v = 9; return cudaSuccess;
 	case cudaDevAttrComputeCapabilityMinor: *v = 0; return cudaSuccess;
 	case cudaDevAttrMultiProcessorCount: *v = 3; return cudaSuccess;
+	case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = 227 << 10; return cudaSuccess;
 	default: return result(cudaErrorInvalidValue);
 	}
 }
