@@ -127,9 +127,9 @@ static void begin(struct pass *p, const float *dlp)
 				  w->tp.own, H, false, m->t);
 		return;
 	}
-	comm_recv(pp, &q, w->dx, (size_t)(w->tp.own * H) * dtype_size(m->t),
+	comm_dev_recv(pp, &q, w->dx, (size_t)(w->tp.own * H) * dtype_size(m->t),
 		  (pp->rank + 1) % pp->size);
-	comm_wait(pp, &q);
+	comm_dev_wait(pp, &q);
 }
 
 void pass_backward(struct pass *p, const float *dlp)
@@ -158,7 +158,7 @@ void pass_backward(struct pass *p, const float *dlp)
 
 		/* x[0] has served; dx is needed by the next pass before this has left. */
 		m->k->copy(p->x[0], w->dx, bytes);
-		comm_send(&m->back, &p->sent, p->x[0], bytes,
+		comm_dev_send(&m->back, &p->sent, p->x[0], bytes,
 			  (m->back.rank + m->back.size - 1) % m->back.size);
 		p->sending = &m->back;
 	} else if (embed->grad) {

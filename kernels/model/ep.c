@@ -158,9 +158,9 @@ static void there(struct ep *s, const struct layer *l, void *to, const void *fro
 	void *first = s->Q > 1 ? stage : came;
 
 	set_bytes(s, l, (size_t)cols * dtype_size(t));
-	comm_all_to_all(s->ep, first, s->in, from, s->out);
+	comm_dev_all_to_all(s->ep, first, s->in, from, s->out);
 	if (s->Q > 1)
-		comm_gather_v(s->etp, came, first, s->by_q);
+		comm_dev_gather_v(s->etp, came, first, s->by_q);
 	if (s->n)
 		s->m->k->permute(to, came, s->perm, s->n, cols, t);
 }
@@ -178,13 +178,13 @@ static void back(struct ep *s, const struct layer *l, float *to, const float *fr
 	for (long q = 0; q < s->etp->rank; q++)
 		at += s->by_q[q];
 	if (s->Q > 1 && sum) {
-		comm_scatter_sum_f32(s->etp, stage, came, s->by_q);
+		comm_dev_scatter_sum_f32(s->etp, stage, came, s->by_q);
 		mine = stage;
 	} else {
 		mine = came + at;
 	}
 	set_bytes(s, l, (size_t)cols * sizeof(float));
-	comm_all_to_all(s->ep, to, s->out, mine, s->in);
+	comm_dev_all_to_all(s->ep, to, s->out, mine, s->in);
 }
 
 /* What the experts of this rank work with: slots in their order. */
@@ -265,7 +265,7 @@ static void down_over_etp(struct ep *s, const struct layer *l, struct work *w)
 				   first[s->etp->rank], tree_leaves(&c), n);
 		for (long q = 0; q < s->Q; q++)
 			s->by_q[q] = (size_t)(tree_parts_of(&c, q) * n * s->H) * 4;
-		comm_gather_v(s->etp, all, parts, s->by_q);
+		comm_dev_gather_v(s->etp, all, parts, s->by_q);
 		m->k->linear_join(w->o + at * s->H, DTYPE_F32, all, &c, NULL, n, s->H);
 	}
 	free(first);

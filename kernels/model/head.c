@@ -115,7 +115,7 @@ static void chunk_logprobs(struct pass *p, float *lse, float *entropy, long n)
 	m->k->logprob_parts(w->parts, w->head_z, w->chunk_target, n, m->here.vocab, &t->vocab, t->c->rank, p->temperature);
 	for (int r = 0; r < t->c->size; r++)
 		t->in[r] = (size_t)(n * (3 * tree_parts_of(&t->vocab, r) + 1)) * 4;
-	comm_gather_v(t->c, w->all_parts, w->parts, t->in);
+	comm_dev_gather_v(t->c, w->all_parts, w->parts, t->in);
 	m->k->logprob_join(w->chunk_lp, lse, entropy, w->all_parts, w->chunk_target, n, &t->vocab);
 }
 

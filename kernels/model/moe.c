@@ -192,7 +192,7 @@ static void open_of_all(float *all, struct tp *t, const float *open)
 	for (int r = 0; t->split && r < t->c->size; r++)
 		t->in[r] = (size_t)(tp_first(t, r + 1) - tp_first(t, r)) * sizeof(float);
 	if (t->split)
-		comm_gather_v(t->c, all, open, t->in);
+		comm_dev_gather_v(t->c, all, open, t->in);
 	else
 		t->m->k->copy(all, open, (size_t)t->R * sizeof(float));
 }
@@ -202,7 +202,7 @@ static void open_gradient(float *own, struct tp *t, const float *all)
 	for (int r = 0; t->split && r < t->c->size; r++)
 		t->in[r] = (size_t)(tp_first(t, r + 1) - tp_first(t, r));
 	if (t->split)
-		comm_scatter_sum_f32(t->c, own, all, t->in);
+		comm_dev_scatter_sum_f32(t->c, own, all, t->in);
 	else
 		t->m->k->copy(own, all, (size_t)t->R * sizeof(float));
 }

@@ -78,7 +78,7 @@ static void gather_values(struct model *m, const struct flat *f)
 	bytes = xmalloc((size_t)f->a.members * sizeof(*bytes));
 	for (long i = 0; i < f->a.members; i++)
 		bytes[i] = f->a.count[i] * e;
-	comm_gather_v(f->comm, f->value, f->value + (size_t)f->a.first * e, bytes);
+	comm_dev_gather_v(f->comm, f->value, f->value + (size_t)f->a.first * e, bytes);
 	free(bytes);
 }
 
@@ -96,7 +96,7 @@ void model_adamw(struct model *m, const struct adamw *h)
 		if (!w->grad)
 			continue;
 		if (p->kind == PARAM_EMBED && m->table.config.tied && m->mesh->ends.size > 1)
-			comm_broadcast(&m->mesh->ends, w->value, (size_t)box_volume(m->box + i) * dtype_size(m->t), 0);
+			comm_dev_broadcast(&m->mesh->ends, w->value, (size_t)box_volume(m->box + i) * dtype_size(m->t), 0);
 		weight_matrices_load(m, w, w->value);
 	}
 }

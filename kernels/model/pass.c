@@ -231,7 +231,7 @@ void pass_layer(struct pass *p, long i, void *out)
 void pass_wait_sent(struct pass *p)
 {
 	if (p->sending)
-		comm_wait(p->sending, &p->sent);
+		comm_dev_wait(p->sending, &p->sent);
 	p->sending = NULL;
 }
 
@@ -249,8 +249,8 @@ void pass_forward(struct pass *p, const struct batch *b)
 	if (p->first) {
 		tp_embed(tp, p->x[0], model_weight(m, PARAM_EMBED, -1), p->ids);
 	} else {
-		comm_recv(pp, &q, p->x[0], bytes, (pp->rank + pp->size - 1) % pp->size);
-		comm_wait(pp, &q);
+		comm_dev_recv(pp, &q, p->x[0], bytes, (pp->rank + pp->size - 1) % pp->size);
+		comm_dev_wait(pp, &q);
 	}
 	for (long i = 0; i < p->layers; i++)
 		pass_layer(p, i, p->x[i + 1]);
@@ -258,7 +258,7 @@ void pass_forward(struct pass *p, const struct batch *b)
 		m->k->rmsnorm_fwd(p->hidden, p->keep ? p->rstd : NULL, p->x[p->layers],
 				  model_weight(m, PARAM_FINAL_NORM, -1)->value, tp->own, c->hidden, (float)c->rms_eps, m->t);
 	} else {
-		comm_send(pp, &p->sent, p->x[p->layers], bytes, (pp->rank + 1) % pp->size);
+		comm_dev_send(pp, &p->sent, p->x[p->layers], bytes, (pp->rank + 1) % pp->size);
 		p->sending = pp;
 	}
 }

@@ -43,7 +43,7 @@ static void start(struct flat *f, struct chunk *c)
 		count[i] = end > first ? (size_t)(end - first) : 0;
 		at += (long)f->a.count[i];
 	}
-	comm_scatter_sum_start(f->comm, &c->request, f->sum + (own < f->a.n ? own : 0), f->grad + c->first, count);
+	comm_dev_scatter_sum_start(f->comm, &c->request, f->sum + (own < f->a.n ? own : 0), f->grad + c->first, count);
 	free(count);
 }
 
@@ -71,9 +71,9 @@ static void sum_partners(struct model *m, long i)
 	if (!m->w[i].grad)
 		return;
 	if (c && c->size > 1)
-		comm_sum_f32(c, m->w[i].grad, n);
+		comm_dev_sum_f32(c, m->w[i].grad, n);
 	if (p->kind == PARAM_EMBED && m->table.config.tied && m->mesh->ends.size > 1)
-		comm_sum_f32(&m->mesh->ends, m->w[i].grad, n);
+		comm_dev_sum_f32(&m->mesh->ends, m->w[i].grad, n);
 }
 
 /* Parameters from number `from` of the table on have their whole gradient of this rank. */
@@ -114,6 +114,6 @@ void model_reduce_grad(struct model *m)
 	ready(m, 0);
 	for (int i = 0; i < 2; i++)
 		for (long k = 0; k < m->flat[i].started; k++)
-			comm_wait(m->flat[i].comm, &m->flat[i].chunk[k].request);
+			comm_dev_wait(m->flat[i].comm, &m->flat[i].chunk[k].request);
 	reduce_begin(m);
 }

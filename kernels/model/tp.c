@@ -135,7 +135,7 @@ const void *tp_gather(struct tp *t, const void *x)
 		return x;
 	for (int r = 0; r < t->c->size; r++)
 		t->in[r] = rows_of(t, r) * row_bytes(t);
-	comm_gather_v(t->c, t->all, x, t->in);
+	comm_dev_gather_v(t->c, t->all, x, t->in);
 	return t->all;
 }
 
@@ -159,7 +159,7 @@ static void exchange_parts(struct tp *t, const struct weight *w, const void *x,
 				      (const char *)x + (size_t)first * row, &w->matrix,
 				      c->first[me], tree_leaves(c), end - first);
 	}
-	comm_all_to_all(t->c, t->got, t->in, t->sum, t->out);
+	comm_dev_all_to_all(t->c, t->got, t->in, t->sum, t->out);
 }
 
 void tp_row_linear(struct tp *t, void *y, enum dtype ty, const void *x, const struct weight *w,
@@ -177,7 +177,7 @@ void tp_row_linear(struct tp *t, void *y, enum dtype ty, const void *x, const st
 		k->linear_parts(t->sum, x, &w->matrix, c->first[t->c->rank], tree_leaves(c), t->R);
 		for (int r = 0; r < t->c->size; r++)
 			t->in[r] = (size_t)(t->R * tree_parts_of(c, r) * w->matrix.n) * 4;
-		comm_gather_v(t->c, t->got, t->sum, t->in);
+		comm_dev_gather_v(t->c, t->got, t->sum, t->in);
 	}
 	k->linear_join(y, ty, t->got, c, value_of(bias), t->own, w->matrix.n);
 }
@@ -200,7 +200,7 @@ void tp_finish_dx(struct tp *t, void *dx)
 		return;
 	for (int r = 0; r < t->c->size; r++)
 		t->in[r] = rows_of(t, r) * (size_t)H;
-	comm_scatter_sum_f32(t->c, t->got, t->sum, t->in);
+	comm_dev_scatter_sum_f32(t->c, t->got, t->sum, t->in);
 	t->m->k->linear_join(dx, t->m->t, t->got, &whole, NULL, t->own, H);
 }
 
@@ -275,9 +275,9 @@ void tp_embed(struct tp *t, void *y, const struct weight *table, const int *ids)
 			t->out[r] = (size_t)held(local, t, ids, tp_first(t, r),
 						 tp_first(t, r + 1)) *
 				    row_bytes(t);
-		comm_all_to_all(t->c, t->got, t->in, t->sum, t->out);
+		comm_dev_all_to_all(t->c, t->got, t->in, t->sum, t->out);
 	} else {
-		comm_gather_v(t->c, t->got, t->sum, t->in);
+		comm_dev_gather_v(t->c, t->got, t->sum, t->in);
 	}
 	deal(t, y, (char *)t->got, ids, t->first, t->own, false);
 	free(local);
@@ -300,7 +300,7 @@ void tp_embed_bwd(struct tp *t, const struct weight *table, const void *dy, cons
 	for (int r = 0; r < t->c->size; r++)
 		t->out[r] = (size_t)held(local, t, ids, tp_first(t, r), tp_first(t, r + 1)) *
 			    row_bytes(t);
-	comm_all_to_all(t->c, t->got, t->out, t->sum, t->in);
+	comm_dev_all_to_all(t->c, t->got, t->out, t->sum, t->in);
 	n = held(local, t, ids, 0, t->R);
 	if (n)
 		m->k->embed_bwd(table->grad, t->got, local, n, m->table.config.hidden, m->t);
@@ -322,7 +322,7 @@ const float *tp_logits(struct tp *t, float *z, const float *local, float *stage,
 		return local;
 	for (int r = 0; r < t->c->size; r++)
 		t->in[r] = (size_t)(n * (vocab_first(t, r + 1) - vocab_first(t, r))) * 4;
-	comm_gather_v(t->c, stage, local, t->in);
+	comm_dev_gather_v(t->c, stage, local, t->in);
 	for (int r = 0; r < t->c->size; r++) {
 		long first = vocab_first(t, r), cols = vocab_first(t, r + 1) - first;
 
