@@ -95,6 +95,10 @@ struct ops {
 	/* Rows of so many bytes: to[r] = from[index[r]], or to[index[r]] = from[r], where no two rows go to one place. */
 	void (*rows_gather)(void *to, const void *from, const int *index, long rows, size_t bytes);
 	void (*rows_scatter)(void *to, const void *from, const int *index, long rows, size_t bytes);
+	/* The first bytes of each row; rows begin so many bytes apart. */
+	void (*columns_copy)(void *to, size_t to_row, const void *from, size_t from_row, size_t bytes, long rows);
+	/* Bytes that alloc() could still give; 0: as many as the host has. */
+	size_t (*room)(void);
 
 	/* -- products ------------------------------------------------------------------------ */
 	void (*matrix_init)(struct matrix *w, enum dtype t, long n, long k, long chunks, bool backward);

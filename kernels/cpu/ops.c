@@ -18,10 +18,21 @@ static void copy_cpu(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
+static void columns_copy_cpu(void *to, size_t to_row, const void *from, size_t from_row, size_t bytes, long rows)
+{
+	for (size_t r = 0; r < (size_t)rows; r++)
+		memcpy((char *)to + r * to_row, (const char *)from + r * from_row, bytes);
+}
+
+static size_t room_cpu(void)
+{
+	return 0;
+}
+
 static struct ops ops = {
 	.name = "cpu",
 	.alloc = alloc_cpu, .release = big_free, .put = copy_cpu, .get = copy_cpu, .copy = copy_cpu, .zero = big_zero,
-	.rows_gather = rows_gather_cpu, .rows_scatter = rows_scatter_cpu,
+	.rows_gather = rows_gather_cpu, .rows_scatter = rows_scatter_cpu, .columns_copy = columns_copy_cpu, .room = room_cpu,
 	.matrix_init = matrix_init_cpu, .matrix_load = matrix_load_cpu, .matrix_release = matrix_release_cpu,
 	.linear_fwd = linear_fwd_cpu, .linear_parts = linear_parts_cpu, .linear_join = linear_join_cpu,
 	.linear_dx = linear_dx_cpu, .linear_dw = linear_dw_cpu,

@@ -9,6 +9,7 @@
 
 #define CUDA_OPS(X) \
 	X(alloc) X(release) X(put) X(get) X(copy) X(zero) X(rows_gather) X(rows_scatter) \
+	X(columns_copy) X(room) \
 	X(matrix_init) X(matrix_load) X(matrix_release) X(linear_fwd) X(linear_parts) X(linear_join) X(linear_dx) X(linear_dw) \
 	X(attention_fwd) X(attention_bwd) X(kv_page_bytes) X(kv_put) X(attention_cached) \
 	X(embed_fwd) X(embed_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(swiglu_fwd) X(swiglu_bwd) X(add) \

@@ -253,6 +253,24 @@ void copy_cuda(void *to, const void *from, size_t bytes)
 	cuda_ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_stream), "copy");
 }
 
+void columns_copy_cuda(void *to, size_t to_row, const void *from, size_t from_row, size_t bytes, long rows)
+{
+	if (bytes && rows)
+		cuda_ok(cudaMemcpy2DAsync(to, to_row, from, from_row, bytes, (size_t)rows, cudaMemcpyDeviceToDevice, cuda_stream),
+			"columns_copy");
+}
+
+/* What is idle counts: take() gives it back before it says that there is no room. */
+size_t room_cuda(void)
+{
+	size_t left = 0, all = 0;
+
+	cuda_ok(cudaMemGetInfo(&left, &all), "room");
+	for (const auto &o : idle)
+		left += o.first;
+	return left;
+}
+
 void zero_cuda(void *p, size_t bytes)
 {
 	cuda_ok(cudaMemsetAsync(p, 0, bytes, cuda_stream), "zero");

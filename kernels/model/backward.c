@@ -31,7 +31,7 @@ static void sum_over_cp(struct pass *p, long n)
 	struct pass_work *w = p->work;
 
 	for (int i = 0; i < 2; i++) {
-		cp_scatter_sum(&p->cp, w->dkv, i ? w->dvall : w->dkall, w->kall, n);
+		cp_scatter_sum(&p->cp, p->m->k, w->dkv, i ? w->dvall : w->dkall, w->kall, n);
 		p->m->k->linear_join(i ? w->dv : w->dk, p->m->t, w->dkv, &whole, NULL, p->cp.own,
 				     n);
 	}
@@ -44,8 +44,8 @@ static void attention_core_backward(struct pass *p, struct acts *a)
 	long n = m->here.kv_heads * m->table.config.head_dim;
 	size_t kv = (size_t)n * dtype_size(m->t);
 	bool over_cp = p->cp.c->size > 1;
-	const void *k = cp_gather(&p->cp, w->kall, a->k, w->stage, kv),
-		   *v = cp_gather(&p->cp, w->vall, a->v, w->stage, kv);
+	const void *k = cp_gather(&p->cp, m->k, w->kall, a->k, w->stage, kv),
+		   *v = cp_gather(&p->cp, m->k, w->vall, a->v, w->stage, kv);
 
 	m->k->attention_bwd(w->dq, over_cp ? w->dkall : w->dk, over_cp ? w->dvall : w->dv,
 			    over_cp ? DTYPE_F32 : m->t, w->dmid, a->att, a->lse, a->q, k, v,

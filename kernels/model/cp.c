@@ -88,25 +88,41 @@ void cp_plan(struct cp *c, const struct batch *b)
 	c->own = c->first[c->c->rank + 1] - c->begin;
 }
 
-const void *cp_gather(struct cp *c, void *all, const void *mine, void *stage, size_t row_bytes)
+static void count_bytes(struct cp *c, size_t row_bytes)
+{
+	for (long r = 0; r < c->c->size; r++)
+		c->bytes[r] = (size_t)(c->first[r + 1] - c->first[r]) * row_bytes;
+}
+
+const void *cp_gather(struct cp *c, const struct ops *k, void *all, const void *mine, void *stage,
+		      size_t row_bytes)
 {
 	if (c->c->size == 1)
 		return mine;
-	for (long r = 0; r < c->c->size; r++)
-		c->bytes[r] = (size_t)(c->first[r + 1] - c->first[r]) * row_bytes;
+	count_bytes(c, row_bytes);
 	comm_gather_v(c->c, stage, mine, c->bytes);
-	for (long i = 0; i < c->rows; i++)
-		memcpy((char *)all + (size_t)c->row[i] * row_bytes,
-		       (char *)stage + (size_t)i * row_bytes, row_bytes);
+	k->rows_scatter(all, stage, c->row, c->rows, row_bytes);
 	return all;
 }
 
-void cp_scatter_sum(struct cp *c, float *out, const float *in, float *stage, long n)
+void cp_numbers(struct cp *c, float *all, const float *mine, float *stage)
+{
+	if (c->c->size == 1) {
+		memcpy(all, mine, (size_t)c->rows * sizeof(float));
+		return;
+	}
+	count_bytes(c, sizeof(float));
+	comm_gather_v(c->c, stage, mine, c->bytes);
+	for (long i = 0; i < c->rows; i++)
+		all[c->row[i]] = stage[i];
+}
+
+void cp_scatter_sum(struct cp *c, const struct ops *k, float *out, const float *in, float *stage,
+		    long n)
 {
 	for (long r = 0; r < c->c->size; r++)
 		c->bytes[r] = (size_t)((c->first[r + 1] - c->first[r]) * n);
-	for (long i = 0; i < c->rows; i++)
-		memcpy(stage + i * n, in + c->row[i] * n, (size_t)n * 4);
+	k->rows_gather(stage, in, c->row, c->rows, (size_t)n * sizeof(float));
 	comm_scatter_sum_f32(c->c, out, stage, c->bytes);
 }
 

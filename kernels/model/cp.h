@@ -37,12 +37,16 @@ static inline long cp_most(const struct comm *group, long rows)
 
 /*
  * all[rows, row bytes] in the order of the batch, from mine[own]; stage: as large as all.  One
- * rank: mine itself.
+ * rank: mine itself.  The backend's memory.
  */
-const void *cp_gather(struct cp *c, void *all, const void *mine, void *stage, size_t row_bytes);
-/* out[own, n] = the sum over ranks of in[rows, n]; stage: as large as in. */
-void cp_scatter_sum(struct cp *c, float *out, const float *in, float *stage, long n);
-/* The own rows of a number or of bytes a row. */
+const void *cp_gather(struct cp *c, const struct ops *k, void *all, const void *mine, void *stage,
+		      size_t row_bytes);
+/* out[own, n] = the sum over ranks of in[rows, n]; stage: as large as in.  The backend's memory. */
+void cp_scatter_sum(struct cp *c, const struct ops *k, float *out, const float *in, float *stage,
+		    long n);
+/* A number of each row, of all ranks; plain memory, stage as above. */
+void cp_numbers(struct cp *c, float *all, const float *mine, float *stage);
+/* The own rows of a number or of bytes a row; plain memory. */
 void cp_pick(const struct cp *c, void *mine, const void *all, size_t row_bytes);
 
 #endif

@@ -19,7 +19,7 @@ struct ep {
 	long *offset;            /* [experts + 1] in the order expert, q, p, row */
 	long n, mine;            /* slots here, and those of them that this rank's EP group sent */
 	size_t *out, *in, *by_q; /* bytes or elements: [P], [P], [Q] */
-	int *perm;               /* [n] at place i lies slot perm[i] as they came; the backend's */
+	int *perm, *inverse;     /* [n] at place i lies slot perm[i] as they came; the backend's */
 };
 
 /* Memory that stays from layer to layer and only grows: the first touch of a page is dear. */
@@ -85,15 +85,18 @@ static void order_slots(struct ep *s)
 		s->offset[e + 1] += s->offset[e];
 	}
 	s->n = s->offset[s->experts];
-	perm = xmalloc((size_t)s->n * sizeof(int) + 1);
+	perm = xmalloc((size_t)s->n * 2 * sizeof(int) + 1);
 	for (long q = 0; q < s->Q; q++)
 		for (long p = 0; p < s->P; p++)
 			for (long e = 0; e < s->experts; e++)
 				for (long i = slots_of(s, q, p, s->first + e, s->first + e + 1);
 				     i > 0; i--)
 					perm[at[e]++] = (int)came++;
-	s->perm = memory(s->m, OF_PERM, (size_t)s->n * sizeof(int) + 1);
-	s->m->k->put(s->perm, perm, (size_t)s->n * sizeof(int));
+	for (long i = 0; i < s->n; i++)
+		perm[s->n + perm[i]] = (int)i;
+	s->perm = memory(s->m, OF_PERM, (size_t)s->n * 2 * sizeof(int) + 1);
+	s->inverse = s->perm + s->n;
+	s->m->k->put(s->perm, perm, (size_t)s->n * 2 * sizeof(int));
 	free(perm);
 	free(at);
 }
@@ -172,8 +175,8 @@ static void back(struct ep *s, const struct layer *l, float *to, const float *fr
 	float *mine = came;
 	size_t at = 0;
 
-	for (long i = 0; i < s->n; i++)
-		memcpy(came + s->perm[i] * cols, from + i * cols, (size_t)cols * sizeof(float));
+	if (s->n)
+		s->m->k->permute(came, from, s->inverse, s->n, cols, DTYPE_F32);
 	set_bytes(s, l, (size_t)cols);
 	for (long q = 0; q < s->etp->rank; q++)
 		at += s->by_q[q];

@@ -138,15 +138,6 @@ static void own_logprobs(struct pass *p, bool entropy)
 	w->logits_of = chunk == p->npicked ? p : NULL;
 }
 
-/* The rows of all ranks of the CP group. */
-static void all_rows(struct pass *p, float *all, const float *mine)
-{
-	const float *whole = cp_gather(&p->cp, all, mine, p->stage, sizeof(float));
-
-	if (whole != all)
-		memcpy(all, whole, (size_t)p->cp.rows * sizeof(float));
-}
-
 void pass_logprobs(struct pass *p, float *lp, float *entropy, const int *target, float temperature)
 {
 	p->npicked = 0;
@@ -159,9 +150,9 @@ void pass_logprobs(struct pass *p, float *lp, float *entropy, const int *target,
 	}
 	if (p->last)
 		own_logprobs(p, entropy);
-	all_rows(p, lp, p->lp);
+	cp_numbers(&p->cp, lp, p->lp, p->stage);
 	if (entropy)
-		all_rows(p, entropy, p->entropy);
+		cp_numbers(&p->cp, entropy, p->entropy, p->stage);
 }
 
 void pass_logits(struct pass *p, float *logits, long first, long n)
@@ -170,7 +161,7 @@ void pass_logits(struct pass *p, float *logits, long first, long n)
 	struct pass_work *w = p->work;
 	long V = m->table.config.vocab, rank = 0;
 	const char *hidden = tp_gather(&w->tp, p->hidden);
-	float *whole = xmalloc((size_t)V * 8), *stage = whole + V;
+	float *whole = m->k->alloc((size_t)V * 8, "logits"), *stage = whole + V;
 	const float *z;
 
 	for (long i = 0; i < n; i++, rank = 0) {
@@ -187,7 +178,7 @@ void pass_logits(struct pass *p, float *logits, long first, long n)
 		}
 		comm_broadcast(p->cp.c, logits + i * V, (size_t)V * 4, (int)rank);
 	}
-	free(whole);
+	m->k->release(whole);
 }
 
 static void chunk_backward(struct pass *p, char *dh, long at, long n)

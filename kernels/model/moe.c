@@ -275,14 +275,15 @@ static void far_experts_backward(const struct model *m, const struct layer *l, c
 {
 	struct moe *o = m->moe;
 	float *weight = m->k->alloc((size_t)slots * 8 + 4, "weights of slots"), *back = weight + slots;
+	int *place = xmalloc((size_t)slots * sizeof(int) + 1);
 
-	for (long i = 0; i < slots; i++)
-		weight[o->place[i]] = a->weight[i];
+	m->k->get(place, o->place, (size_t)slots * sizeof(int));
+	m->k->rows_scatter(weight, a->weight, place, slots, sizeof(float));
 	ep_backward(m, l, weight);
 	m->k->copy(back, o->dweight, (size_t)slots * sizeof(float));
-	for (long i = 0; i < slots; i++)
-		o->dweight[i] = back[o->place[i]];
+	m->k->rows_gather(o->dweight, back, place, slots, sizeof(float));
 	m->k->release(weight);
+	free(place);
 }
 
 void moe_backward(const struct model *m, const struct layer *l, struct mlp_acts *a, struct mlp_grads *g, struct tp *t, void *dx,

@@ -222,8 +222,8 @@ void pass_layer(struct pass *p, long i, void *out)
 
 	moe_give(m, p->experts ? p->experts + w->tp.first * model_experts_per_row(m) : NULL, NULL);
 	layer_before(m, l, a, &w->tp, p->cp.position, p->keep);
-	k = cp_gather(&p->cp, w->kall, a->k, w->stage, kv);
-	v = cp_gather(&p->cp, w->vall, a->v, w->stage, kv);
+	k = cp_gather(&p->cp, m->k, w->kall, a->k, w->stage, kv);
+	v = cp_gather(&p->cp, m->k, w->vall, a->v, w->stage, kv);
 	m->k->attention_fwd(a->att, p->keep ? a->lse : NULL, a->q, k, v, p->cp.piece, p->cp.pieces, &m->attention, m->t);
 	layer_after(m, l, a, &w->tp, out, p->keep);
 }

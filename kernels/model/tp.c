@@ -240,19 +240,18 @@ static void deal(struct tp *t, char *rows, char *by_owner, const int *ids, long 
 		 bool to_owners)
 {
 	size_t row = row_bytes(t), *at = t->out + t->c->size;
+	int *there = xmalloc((size_t)n * sizeof(int) + 1);
 
 	at[0] = 0;
 	for (int r = 1; r < t->c->size; r++)
-		at[r] = at[r - 1] + t->in[r - 1];
-	for (long i = 0; i < n; i++) {
-		size_t *a = at + owner(t, ids[first + i]);
-
-		if (to_owners)
-			memcpy(by_owner + *a, rows + (size_t)i * row, row);
-		else
-			memcpy(rows + (size_t)i * row, by_owner + *a, row);
-		*a += row;
-	}
+		at[r] = at[r - 1] + t->in[r - 1] / row;
+	for (long i = 0; i < n; i++)
+		there[i] = (int)at[owner(t, ids[first + i])]++;
+	if (to_owners)
+		t->m->k->rows_scatter(by_owner, rows, there, n, row);
+	else
+		t->m->k->rows_gather(rows, by_owner, there, n, row);
+	free(there);
 }
 
 void tp_embed(struct tp *t, void *y, const struct weight *table, const int *ids)
@@ -326,8 +325,8 @@ const float *tp_logits(struct tp *t, float *z, const float *local, float *stage,
 	for (int r = 0; r < t->c->size; r++) {
 		long first = vocab_first(t, r), cols = vocab_first(t, r + 1) - first;
 
-		for (long i = 0; i < n; i++, stage += cols)
-			memcpy(z + i * V + first, stage, (size_t)cols * 4);
+		t->m->k->columns_copy(z + first, (size_t)V * 4, stage, (size_t)cols * 4, (size_t)cols * 4, n);
+		stage += n * cols;
 	}
 	return z;
 }

@@ -337,6 +337,16 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 	return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_row, const void *from, size_t from_row, size_t bytes, size_t rows,
+			      cudaMemcpyKind kind, cudaStream_t s)
+{
+	if (bytes > to_row || bytes > from_row)
+		return result(cudaErrorInvalidValue);
+	for (size_t r = 0; r < rows; r++)
+		cudaMemcpyAsync((char *)to + r * to_row, (const char *)from + r * from_row, bytes, kind, s);
+	return cudaSuccess;
+}
+
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
 	return cudaMemcpyAsync(to, from, bytes, kind, nullptr);

@@ -32,6 +32,14 @@ static long free_memory(void)
 	return left;
 }
 
+/* For this rank's cache and activations.  A device is its rank's alone, but its ops want memory too; a host's is for other work as well. */
+static long room_for(const struct ops *k)
+{
+	long left = (long)k->room();
+
+	return left ? left - left / 8 : free_memory() / 2 / start_ranks_here();
+}
+
 static long model_bytes(const struct model *m)
 {
 	size_t n = (size_t)(m->positions * m->table.config.head_dim) * sizeof(float);
@@ -60,7 +68,7 @@ void memory_plan(struct rollout *o)
 	long n = o->mines, least = gen_least_blocks(p, n, &o->how), block = (long)cache_block_bytes(&o->m), most;
 	long model = model_bytes(&o->m);
 
-	most = common.memory_bytes ? common.memory_bytes - model : free_memory() / 2 / start_ranks_here();
+	most = common.memory_bytes ? common.memory_bytes - model : room_for(o->m.k);
 	gen_fit(&s, p, n, &o->how);
 	if (!n)
 		s = (struct gen_size){ 1, 1, 1 };
