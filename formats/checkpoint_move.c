@@ -128,7 +128,9 @@ void move_work_release(struct move_work *k)
 
 /* -- moving ------------------------------------------------------------- */
 
-struct store { long target, block; size_t at; };
+struct store { long target, block; size_t at; uint64_t turn; };
+/* A copy of the batch, and when it is its turn. */
+struct turn { long copy; uint64_t turn; };
 
 struct mover {
 	const struct checkpoint_move *m;
@@ -136,6 +138,8 @@ struct mover {
 	const struct move_batch *batch;
 	struct move_work work;
 	struct store *store; long stores, store_cap;
+	struct turn *turn; long turn_cap;
+	long *in_file;          /* of the new checkpoint: what was listed for it */
 	char *buffer;
 	char **scratch;         /* a block for each thread */
 	pthread_mutex_t lock;   /* of what follows, and of the sums in w */
@@ -228,7 +232,7 @@ static void store_gathered(void *arg, long i, int thread)
 static void copy_blocks(void *arg, long i, int thread)
 {
 	struct mover *v = arg;
-	const struct move_copy *c = &v->m->copy[v->batch->copy + i];
+	const struct move_copy *c = &v->m->copy[v->turn[i].copy];
 	const struct move_target *x = &v->m->target[c->target];
 	const struct checkpoint_table *t = v->m->from->table;
 	struct err e = ERR_INIT;
@@ -241,21 +245,62 @@ static void copy_blocks(void *arg, long i, int thread)
 	}
 }
 
+/*
+ * One after the other into different files: writers of one file wait for each other.  The n-th of a
+ * file comes before the n+1st of any.
+ */
+static uint64_t next_turn(struct mover *v, long target)
+{
+	uint32_t file = v->w->table.box[box_of(v, &v->m->target[target])].file;
+
+	return (uint64_t)v->in_file[file]++ << 32 | file;
+}
+
+static int by_store_turn(const void *a, const void *b)
+{
+	const struct store *x = a, *y = b;
+
+	return x->turn < y->turn ? -1 : x->turn > y->turn;
+}
+
+static int by_turn(const void *a, const void *b)
+{
+	const struct turn *x = a, *y = b;
+
+	return x->turn < y->turn ? -1 : x->turn > y->turn;
+}
+
+static void list_copies(struct mover *v)
+{
+	const struct move_batch *b = v->batch;
+
+	memset(v->in_file, 0, (size_t)v->w->table.shards * sizeof(*v->in_file));
+	if (v->turn_cap < b->copies)
+		v->turn = xrealloc(v->turn, (size_t)(v->turn_cap = b->copies) * sizeof(*v->turn));
+	for (long i = 0; i < b->copies; i++)
+		v->turn[i] = (struct turn){ b->copy + i, next_turn(v, v->m->copy[b->copy + i].target) };
+	if (b->copies)
+		qsort(v->turn, (size_t)b->copies, sizeof(*v->turn), by_turn);
+}
+
 static void list_stores(struct mover *v)
 {
 	const struct move_batch *b = v->batch;
 
 	v->stores = 0;
+	memset(v->in_file, 0, (size_t)v->w->table.shards * sizeof(*v->in_file));
 	for (long i = b->span; i < b->span + b->spans; i++) {
 		const struct move_span *s = &v->m->span[i];
 		size_t at = s->at;
 
 		for (long k = 0; k < s->n; k++) {
 			GROW(v->store, v->stores, v->store_cap);
-			v->store[v->stores++] = (struct store){ s->target, s->first + k, at };
+			v->store[v->stores++] = (struct store){ s->target, s->first + k, at, next_turn(v, s->target) };
 			at += block_bytes(v->m, &v->m->target[s->target], s->first + k);
 		}
 	}
+	if (v->stores)
+		qsort(v->store, (size_t)v->stores, sizeof(*v->store), by_store_turn);
 }
 
 /* Threads read only shards that are open. */
@@ -294,6 +339,7 @@ static int move_batch(struct mover *v, const struct move_batch *b)
 	if (!v->rc)
 		pool_run(gather_read, v, v->work.reads);
 	list_stores(v);
+	list_copies(v);
 	if (!v->rc)
 		pool_run(store_gathered, v, v->stores);
 	if (!v->rc)
@@ -309,6 +355,7 @@ int checkpoint_move_run(struct checkpoint_move *m, struct checkpoint_writer *w, 
 	int threads = pool_threads();
 
 	v.buffer = m->largest ? big_alloc(m->largest, "blocks on their way to another layout") : NULL;
+	v.in_file = xcalloc((size_t)w->table.shards + 1, sizeof(*v.in_file));
 	v.scratch = xcalloc((size_t)threads, sizeof(*v.scratch));
 	for (int i = 0; i < threads; i++)
 		v.scratch[i] = xmalloc(CHECKPOINT_BLOCK);
@@ -319,6 +366,8 @@ int checkpoint_move_run(struct checkpoint_move *m, struct checkpoint_writer *w, 
 		free(v.scratch[i]);
 	free(v.scratch);
 	free(v.store);
+	free(v.turn);
+	free(v.in_file);
 	if (v.buffer)
 		big_free(v.buffer);
 	w->same_as = m->from;
