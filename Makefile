@@ -178,7 +178,7 @@ $(BUILD)/$(PLUGIN): formats/plugin/libcairn_zstd.c formats/hdf5_zstd.c formats/h
 $(BUILD)/tests/formats/test_checkpoint_zstd: | $(BUILD)/$(PLUGIN)
 
 # Programs that tests use, linked as the tools are.
-AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split layouts)
+AIDS := $(patsubst %,$(BUILD)/tests/tools/%,dump_logits recompute recompute_split layouts load_boxes)
 $(AIDS): %: %.c.o $(T) $(F) $(K) $(C)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -o $@
 
@@ -240,8 +240,9 @@ layers:                         ## no folder includes one above or beside it
 	@! grep -rnE '#include "[a-z_]+\.h"' --include='*.[ch]' libcommon formats kernels tools
 rows: $(TESTS) $(BINS) $(AIDS)  ## one line for each acceptance row: ROW name value goal ok|short
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/rows/run.sh
-bench: $(BENCHES)               ## measure the kernels here, beside the machine's peak
-	@for b in $^; do $$b; done
+bench: $(BENCHES) $(BINS) $(AIDS) $(TEST_MPI_SO)  ## measure the kernels here, beside the machine's peak, and reshard beside cp and PyTorch
+	@for b in $(BENCHES); do $$b; done
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/bench/reshard.sh
 docs: $(BUILD)/tests/libcommon/test_recipe_keys ## write the manual page of the recipe's keys from the table
 	$< --print >docs/cairn-recipe-keys.5
 # The stricter tests: warnings, sanitizers, lint, a short run of every fuzz target.

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static struct {
-	bool json, jsonl, verify, history, diff, latest, best, worst, clean, line, step, dry_run;
+	bool json, jsonl, verify, history, layout, diff, latest, best, worst, clean, line, step, dry_run;
 	const char *get, *explain, *tensor, *slot;
 	long show;
 } o = { .show = -1 };
@@ -23,6 +23,7 @@ static const struct opt table[] = {
 	OPT_FLAG(0, "worst", &o.worst, "with --show: of lowest reward first"),
 	OPT_FLAG(0, "history", &o.history, "what made it, and what made that, as far as it is still there"),
 	OPT_FLAG(0, "verify", &o.verify, "read every byte and check it"),
+	OPT_FLAG(0, "layout", &o.layout, "in which layout a checkpoint lies, and which file holds what"),
 	OPT_STR(0, "tensor", &o.tensor, "NAME", "type, shape, boxes, statistics, first values"),
 	OPT_STR(0, "slot", &o.slot, "SLOT", "with --tensor: master, exp_avg, ...; the weight if not given"),
 	OPT_FLAG(0, "diff", &o.diff, "two checkpoints or sets of samples: what differs; status 1 if any"),
@@ -107,6 +108,7 @@ static void check_options(const char *path, enum kind k)
 		{ o.worst, "--worst", o.show >= 0 ? SAMPLES : 0 },
 		{ o.history, "--history", CHECKPOINT | SAMPLES },
 		{ o.verify, "--verify", CHECKPOINT | SAMPLES },
+		{ o.layout, "--layout", CHECKPOINT },
 		{ o.tensor, "--tensor", CHECKPOINT },
 		{ o.slot, "--slot", o.tensor ? CHECKPOINT : 0 },
 		{ o.get, "--get", RECIPE },
@@ -119,7 +121,8 @@ static void check_options(const char *path, enum kind k)
 		{ common.unset.n > 0, "--unset", RECIPE | RUN },
 		{ common.recipe, "-c", 0 },
 	};
-	int verbs = o.jsonl + (o.show >= 0) + o.history + o.verify + !!o.tensor + !!o.get + o.latest + (o.best && o.show < 0) + o.line + o.clean;
+	int verbs = o.jsonl + (o.show >= 0) + o.history + o.verify + o.layout + !!o.tensor + !!o.get + o.latest +
+		    (o.best && o.show < 0) + o.line + o.clean;
 
 	for (size_t i = 0; i < sizeof(use) / sizeof(*use); i++)
 		if (use[i].given && !(use[i].good & k))
@@ -179,6 +182,8 @@ static void show(const char *path, enum kind k)
 		print_history(path, o.json);
 	else if (o.verify || o.history)
 		die(EX_USAGE, "%s: JSON lines have neither checksums nor a history", path);
+	else if (o.layout)
+		print_layout(path, o.json);
 	else if (o.tensor)
 		print_tensor(path, o.tensor, o.slot ? o.slot : "weight", o.json);
 	else if (o.show >= 0)

@@ -119,7 +119,10 @@ script speed
 script parallel
 if [ "${ROWS_LONG:-0}" = 1 ]; then
 	script load-save
+	script reshard
 else
+	row "reshard of 4 GB in memory-backed storage beside cp, and beside PyTorch DCP" "not run: takes minutes; ROWS_LONG=1" \
+		"80 % and 3 x" 1
 	for where in memory-backed "on disk"; do
 		row "load plus save in a GRPO step on SmolLM2, $where" "not run: takes ten minutes; ROWS_LONG=1" \
 			"$([ "$where" = "on disk" ] && echo '1.25 x bytes / rate of fsync' || echo '< 10 %')" 1

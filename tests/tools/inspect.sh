@@ -22,6 +22,24 @@ has out '"parameters": 820736' "its parameters"
 run 0 "--verify" cairn inspect ck --verify
 run 0 "--tensor" cairn inspect ck --tensor model.norm.weight --json
 has out '"min": 1.0, "max": 1.0' "its statistics"
+run 0 "a layout in words" cairn inspect ck
+has out '^layout +one rank$' "of one rank"
+cairn reshard ck -o cut --tp 2 --stages 1,3 --dp 2 >/dev/null
+run 0 "--layout" cairn inspect cut --layout
+has out '^tp 2, pp 2 \(1,3\), dp 2: 8 ranks, 8 files$' "of eight"
+is "$(grep -A 2 'weights-.*-0005' out | sed 1d | tr '\n' '|' | sed 's/: [0-9]* boxes.*//')" \
+	"  rank 5: tp 1, cp 0, dp 0, stage 1|  layers 1-3" "a rank of the second stage, and its layers"
+run 0 "--layout --json" cairn inspect cut --layout --json
+has out '"words": "tp 2, pp 2 \(1,3\), dp 2"' "has the words too"
+cat >moe.json <<'S'
+{"model_type": "qwen3_moe", "vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "moe_intermediate_size": 8,
+ "num_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "head_dim": 4, "max_position_embeddings": 64, "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": true}
+S
+cairn import-weights --init moe.json --tokenizer none -o moe --ep 2 >/dev/null
+run 0 "--layout of experts" cairn inspect moe --layout
+is "$(grep -c 'ep 1, edp 0$' out) $(grep -c 'experts 2-3' out)" "1 1" "which rank has which"
+run 64 "--layout of a recipe" cairn inspect "$demo/demo-grpo.yaml" --layout
 run 65 "--tensor of none" cairn inspect ck --tensor model.none
 run 0 "--diff with itself" cairn inspect --diff ck ck
 run 1 "--diff with another" cairn inspect --diff ck other

@@ -139,7 +139,12 @@ void print_checkpoint(const char *dir, bool json)
 	json_add_str(&o, "optimizer", c.optimizer);
 	json_add_str(&o, "precision", c.precision);
 	json_add_str(&o, "fingerprint", c.fingerprint);
-	put_json(&o, "layout", json_get(&c.manifest.root, "layout"));
+	if (json) {
+		put_json(&o, "layout", json_get(&c.manifest.root, "layout"));
+	} else {
+		json_add_str(&o, "layout", text = layout_text(&c.layout));
+		free(text);
+	}
 	json_add_str(&o, "tokenizer", c.has_tokenizer ? digest_hex(hex, c.tokenizer_digest) : NULL);
 	json_add_str(&o, "weights_digest", digest_hex(hex, c.weights_digest));
 	json_add_str(&o, "optimizer_digest", c.has_optimizer ? digest_hex(hex, c.optimizer_digest) : NULL);

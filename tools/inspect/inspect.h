@@ -3,7 +3,7 @@
 
 /*
  * The chapters of inspect: print.c (nothing that reaches a terminal moves its cursor), recipe.c, run.c with run_files.c and
- * run_clean.c, checkpoint.c, tensor.c, samples.c, show.c, history.c, diff.c, foreign.c (safetensors, GGUF, Hugging Face folders).
+ * run_clean.c, checkpoint.c, layout.c, tensor.c, samples.c, show.c, history.c, diff.c, foreign.c (safetensors, GGUF, Hugging Face folders).
  * All of them end the program on failure.
  */
 
@@ -59,6 +59,8 @@ void print_recipe(const char *path, const char *get, bool json);
 void explain_key(const char *key);
 
 void print_checkpoint(const char *dir, bool json);
+/* The layout in words, and what each shard holds: ranks and their places, layers, experts, tensors outside of layers. */
+void print_layout(const char *dir, bool json);
 void print_tensor(const char *dir, const char *name, const char *slot, bool json);
 
 /* A directory of samples or a file of JSON lines. */
