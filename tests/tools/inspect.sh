@@ -28,7 +28,7 @@ cairn reshard ck -o cut --tp 2 --stages 1,3 --dp 2 >/dev/null
 run 0 "--layout" cairn inspect cut --layout
 has out '^tp 2, pp 2 \(1,3\), dp 2: 8 ranks, 8 files$' "of eight"
 is "$(grep -A 2 'weights-.*-0005' out | sed 1d | tr '\n' '|' | sed 's/: [0-9]* boxes.*//')" \
-	"  rank 5: tp 1, cp 0, dp 0, stage 1|  layers 1-3" "a rank of the second stage, and its layers"
+	"  rank 5: tp 1, cp 0, dp 0, stage 1|  layers 1-3; model.norm.weight" "a rank of the second stage, and its layers"
 run 0 "--layout --json" cairn inspect cut --layout --json
 has out '"words": "tp 2, pp 2 \(1,3\), dp 2"' "has the words too"
 cat >moe.json <<'S'
