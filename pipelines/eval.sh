@@ -6,9 +6,11 @@
 #
 # A sample is right when its reward is 1.  Sampling is the recipe's for validation (val_temperature, ...).
 set -eu
+. "$(dirname "$0")/lib.sh"
 usage() { echo "usage: eval.sh CKPT DATA.jsonl [-k K] [-n N] [-c RECIPE] [-o DIR] [key=value ...]" >&2; exit 64; }
 [ $# -ge 2 ] || usage
-. "$(dirname "$0")/lib.sh"
+case $1 in -*) usage ;; esac
+case $2 in -*) usage ;; esac
 
 checkpoint=$1 data=$2
 shift 2
@@ -27,7 +29,7 @@ while [ "$words" -gt 0 ]; do
 	esac
 done
 n=${n:-$k}
-case $k$n in *[!0-9]*) usage ;; esac
+case $k$n in *[!0-9]*) echo "eval.sh: -k $k -n $n: wanted whole numbers" >&2; exit 64 ;; esac
 if [ "$k" -lt 1 ] || [ "$n" -lt "$k" ]; then echo "eval.sh: -k $k -n $n: wanted 1 <= k <= n" >&2; exit 64; fi
 
 if [ -n "$out" ] && [ -e "$out" ]; then echo "eval.sh: $out: exists already, wanted a new name" >&2; exit 73; fi

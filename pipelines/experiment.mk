@@ -26,7 +26,7 @@ all: $(RUN)/checkpoints/$(call number,$(STEPS))/manifest.json
 # The model that the run starts from, as grpo.sh takes it.
 $(RUN)/checkpoints/step-000000/manifest.json:
 	@mkdir -p $(RUN)/checkpoints $(RUN)/logs
-	set -eu; CAIRN='$(CAIRN)'; . $(SCRIPTS)lib.sh; run='$(RUN)' recipe='$(RECIPE)' first='$(@D)'; first_checkpoint
+	set -eu; CAIRN='$(CAIRN)' CAIRN_PIPELINES='$(SCRIPTS)'; . $(SCRIPTS)lib.sh; run='$(RUN)' recipe='$(RECIPE)' first='$(@D)'; first_checkpoint
 
 define step
 $(RUN)/samples/$1/manifest.json: $(RUN)/checkpoints/$(call before,$1)/manifest.json

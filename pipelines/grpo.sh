@@ -6,8 +6,8 @@
 # RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.  CAIRN_SCORE_OPTIONS goes to score as it is
 # (--exec CMD, --shuffle-rewards SEED); CAIRN_LAUNCH ("mpirun -n 8") starts what runs over ranks; CAIRN_STOP_AFTER is a step.
 set -eu
-case ${1:--} in -*) echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
+case ${1:--} in -*) echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 
 start_run grpo "$@"
 steps=$(get grpo.max_num_steps)

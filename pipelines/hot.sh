@@ -11,6 +11,7 @@
 # Memory has to hold what the run keeps and two checkpoints more.  Several nodes have no memory in common: their checkpoints need a file
 # system that all share.
 set -eu
+. "$(dirname "$0")/lib.sh"
 usage() { echo "usage: hot.sh DURABLE EVERY grpo|sft RECIPE [key=value ...]" >&2; exit 64; }
 [ $# -ge 4 ] || usage
 durable=$1 every=$2 script=$3 given=$4
@@ -18,7 +19,6 @@ shift 3
 case $every in '' | 0* | *[!0-9]*) usage ;; esac
 case $script in grpo | sft) ;; *) usage ;; esac
 case $given in -*) usage ;; esac
-. "$(dirname "$0")/lib.sh"
 
 memory=$(cairn inspect "$@" --get checkpointing.checkpoint_dir)
 mkdir -p "$durable/checkpoints" "$(dirname "$memory")"

@@ -11,6 +11,12 @@ if [ -z "$CAIRN" ]; then
 fi
 CAIRN=${CAIRN:-cairn}
 
+# A script that is asked for help shows its own first comment.
+case ${1:-} in -h | --help) awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; exit 0 ;; esac
+
+# Numbers have a point, whatever the language of the user.
+awk() { LC_ALL=C command awk "$@"; }
+
 say() { [ "${quiet:-0}" = 1 ] || printf '%s\n' "$*" >&2; }
 
 # One program.  Those that run over ranks are started by CAIRN_LAUNCH ("mpirun -n 8", "srun"), which would eat our standard input.
@@ -19,7 +25,7 @@ start_program() {
 	rollout | score | train-step)
 		# shellcheck disable=SC2086
 		$CAIRN_LAUNCH "$CAIRN" "$@" </dev/null 9>&- ;;
-	*) "$CAIRN" "$@" 9>&- ;;
+	*) command "$CAIRN" "$@" 9>&- ;;
 	esac
 }
 

@@ -2,8 +2,8 @@
 # report.sh RUN: a run as one page of HTML on standard output, complete in itself: its curves, and the best and worst
 # samples of the last step.
 set -eu
-[ $# -eq 1 ] || { echo "usage: report.sh RUN >PAGE.html" >&2; exit 64; }
 . "$(dirname "$0")/lib.sh"
+case $#${1:-} in 1-* | [!1]*) echo "usage: report.sh RUN >PAGE.html" >&2; exit 64 ;; esac
 
 run=$1
 work=$(mktemp -d)

@@ -1,12 +1,12 @@
 #!/bin/sh
-# sft.sh RECIPE [key=value ...]: supervised fine-tuning on data.train.data_path.  One checkpoint every
-# checkpointing.save_period steps; the loss on data.validation.data_path of those at multiples of sft.val_period.
+# sft.sh RECIPE [key=value ...]: supervised fine-tuning on data.train.data_path.  A checkpoint at every multiple of
+# checkpointing.save_period, and one at every multiple of sft.val_period, for the loss on data.validation.data_path.
 #
 # RUN is checkpointing.checkpoint_dir of the recipe.  Run it again to go on.  CAIRN_LAUNCH ("mpirun -n 8") starts what runs over
 # ranks; CAIRN_STOP_AFTER is a step.
 set -eu
-case ${1:--} in -*) echo "usage: sft.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 . "$(dirname "$0")/lib.sh"
+case ${1:--} in -*) echo "usage: sft.sh RECIPE [key=value ...]" >&2; exit 64 ;; esac
 
 start_run sft "$@"
 steps=$(get sft.max_num_steps)
@@ -37,7 +37,11 @@ while :; do
 	[ "$step" -lt "$steps" ] || break
 	stop_here "$step"
 	old=$run/checkpoints/$(number "$step")
-	next=$((step + period))
+	next=$(((step / period + 1) * period))
+	if [ -n "$held" ] && [ "$val_period" -gt 0 ]; then
+		val=$(((step / val_period + 1) * val_period))
+		[ "$next" -le "$val" ] || next=$val
+	fi
 	[ "$next" -le "$steps" ] || next=$steps
 	make_dir "$run/checkpoints/$(number "$next")" train-step "$old" --data "$data" --steps $((next - step)) -c "$recipe"
 	step=$next

@@ -29,7 +29,21 @@ for period in 2 3 4; do
 	is "$(digests p$period/checkpoints/step-000004)" "$(digests run/checkpoints/step-000004)" "gives the same bits"
 done
 
-run 64 "an option for a recipe" sh "$sft" --help
+run 0 "a loss between two checkpoints that are kept" sh "$sft" r.yaml sft.val_period=2 checkpointing.save_period=3 checkpointing.checkpoint_dir=v
+is "$(cd v/validation && echo *)" "step-000002.json step-000004.json" "has a checkpoint of its own"
+is "$(digests v/checkpoints/step-000004)" "$(digests run/checkpoints/step-000004)" "and changes no bit"
+# One script for all: what it says of itself, and what it does not take.
+for script in grpo sft eval report hot; do
+	run 0 "$script.sh --help" sh "$CAIRN_ROOT/pipelines/$script.sh" --help
+	has out "^$script.sh [A-Z]" "says how it is called"
+	run 64 "$script.sh --hlep" sh "$CAIRN_ROOT/pipelines/$script.sh" --hlep
+	has err "^usage: $script.sh [A-Z]" "likewise"
+	[ ! -s out ]; ok $? "on standard error alone"
+done
+# A cairn that is found in PATH.
+mkdir alone && cp "$CAIRN_ROOT"/pipelines/*.sh "$CAIRN_ROOT"/pipelines/*.mk alone
+run 0 "sft.sh away from its programs" env -u CAIRN sh alone/sft.sh r.yaml sft.max_num_steps=1 checkpointing.checkpoint_dir=alone/run
+run 0 "experiment.mk likewise" env -u CAIRN make -s -f alone/experiment.mk RUN=alone/made RECIPE=r.yaml STEPS=1
 run 78 "no training data" sh "$sft" r.yaml --unset data.train.data_path checkpointing.checkpoint_dir=nodata
 has err 'data.train.data_path' "names the key"
 
