@@ -14,6 +14,12 @@ tiny_model start; tiny_data; tiny_recipe >r.yaml
 cairn rollout start -c r.yaml -o samples >out && cairn score samples -c r.yaml --policy start --reference start -o scored >out || exit 1
 find start samples scored -type f -exec sha256sum {} + | sort >inputs
 
+# -- megatron_cfg turned on for its layout alone brings an optimizer along --------------------------------
+run 0 "an optimizer that does not hold" cairn train-step start scored -c r.yaml -o quiet_lr policy.megatron_cfg.enabled=true
+has err 'r\.yaml:[0-9]+: policy\.optimizer has no effect where policy\.megatron_cfg\.enabled' "is told of"
+run 0 "the other optimizer" cairn train-step start scored -c r.yaml -o loud_lr policy.megatron_cfg.enabled=true policy.megatron_cfg.optimizer.lr=1e-3
+[ ! -s err ]; ok $? "that was meant is not"
+
 # -- what is refused -----------------------------------------------------------------------------------
 run 64 "no operand" cairn train-step
 run 64 "no -o" cairn train-step start scored

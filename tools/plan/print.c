@@ -58,7 +58,8 @@ void print_yaml(const struct plan *p, const struct cluster *c)
 		first += layout_stage(l, i) == 0;
 		last += layout_stage(l, i) == l->pp - 1;
 	}
-	printf("policy:\n  megatron_cfg:\n    enabled: true\n    tensor_model_parallel_size: %ld\n    sequence_parallel: %s\n"
+	printf("policy:\n  megatron_cfg:\n    enabled: true         # its optimizer and scheduler hold then, too\n"
+	       "    tensor_model_parallel_size: %ld\n    sequence_parallel: %s\n"
 	       "    pipeline_model_parallel_size: %ld\n    context_parallel_size: %ld\n    expert_model_parallel_size: %ld\n"
 	       "    expert_tensor_parallel_size: %ld\n    activation_checkpointing: %s\n",
 	       l->tp, l->tp > 1 ? "true" : "false", l->pp, l->cp, l->ep, l->etp, p->recompute ? "true" : "false");

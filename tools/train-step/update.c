@@ -29,6 +29,14 @@ static double real_or_0(const struct recipe *r, const char *key)
 	return recipe_is_null(r, key) ? 0 : recipe_real(r, key);
 }
 
+/* Whoever turns megatron_cfg on for its layout alone would train at its default learning rate. */
+static void say_unused(const struct recipe *r, const char *given, const char *holds)
+{
+	if (recipe_bool(r, "policy.megatron_cfg.enabled") && recipe_is_set(r, given) && !recipe_is_set(r, holds))
+		log_warn("%s: %s has no effect where policy.megatron_cfg.enabled is true; the defaults of %s hold",
+			 recipe_where(r, given), given, holds);
+}
+
 void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, const char *algorithm, struct counters c)
 {
 	const char *kl = recipe_str(r, "loss_fn.reference_policy_kl_type");
@@ -37,6 +45,8 @@ void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, co
 	*t = (struct trainer){ .m = m, .r = r, .counters = c, .temperature = 1 };
 	if (optim_from_recipe(&t->optim, r, &e) || schedule_from_recipe(&t->schedule, r, &e))
 		die_err(&e);
+	say_unused(r, "policy.optimizer", "policy.megatron_cfg.optimizer");
+	say_unused(r, "policy.scheduler", "policy.megatron_cfg.scheduler");
 	if (t->optim.kind != OPTIM_ADAMW)
 		die(EX_UNAVAILABLE, "%s: only AdamW is built yet", recipe_where(r, "policy.optimizer.name"));
 	if (recipe_bool(r, "policy.megatron_cfg.enabled") &&
