@@ -174,16 +174,15 @@ static int pick(const char *text, const char *const *names)
 }
 
 /* Steps of the whole run: what lr_decay_iters and the growth of the weight decay mean where they are not given. */
-static int run_steps(long *n, const struct recipe *r, struct err *e)
+static int run_steps(long *n, const struct recipe *r, const char *section, struct err *e)
 {
-	const char *section;
 	char key[64];
 
 	if (!recipe_is_null(r, MEGATRON "train_iters")) {
 		*n = recipe_int(r, MEGATRON "train_iters");
 		return 0;
 	}
-	if (recipe_algorithm(&section, r, e))
+	if (!section && recipe_algorithm(&section, r, e))
 		return -1;
 	if (!strcmp(section, "eval"))
 		section = "grpo";
@@ -192,13 +191,13 @@ static int run_steps(long *n, const struct recipe *r, struct err *e)
 	return 0;
 }
 
-static int megatron_schedule(struct schedule *s, const struct recipe *r, struct err *e)
+static int megatron_schedule(struct schedule *s, const struct recipe *r, const char *section, struct err *e)
 {
 	static const char *const styles[] = { "constant", "linear", "cosine", "inverse-square-root", "WSD", NULL };
 	static const char *const wsd[] = { "linear", "cosine", "exponential", "minus_sqrt", NULL };
 	long run;
 
-	if (run_steps(&run, r, e))
+	if (run_steps(&run, r, section, e))
 		return -1;
 	s->n = 1;
 	s->piece[0].form = LR_MEGATRON;
@@ -230,7 +229,7 @@ static int megatron_schedule(struct schedule *s, const struct recipe *r, struct 
 	return 0;
 }
 
-int schedule_from_recipe(struct schedule *s, const struct recipe *r, struct err *e)
+int schedule_from_recipe(struct schedule *s, const struct recipe *r, const char *section, struct err *e)
 {
 	struct optim_config o;
 
@@ -239,7 +238,7 @@ int schedule_from_recipe(struct schedule *s, const struct recipe *r, struct err 
 		return -1;
 	s->base = o.lr;
 	s->wd_start = s->wd_end = o.weight_decay;
-	return megatron(r) ? megatron_schedule(s, r, e) : torch_schedule(s, r, e);
+	return megatron(r) ? megatron_schedule(s, r, section, e) : torch_schedule(s, r, e);
 }
 
 static double megatron_lr(const struct schedule *s, long t)

@@ -62,7 +62,8 @@ struct schedule {
 	long wd_steps;
 };
 
-int schedule_from_recipe(struct schedule *s, const struct recipe *r, struct err *e) MUST_CHECK;
+/* section: grpo, sft, ..., whose max_num_steps a Megatron schedule may ask for; NULL: the one that the recipe has. */
+int schedule_from_recipe(struct schedule *s, const struct recipe *r, const char *section, struct err *e) MUST_CHECK;
 double schedule_lr(const struct schedule *s, long t);
 double schedule_weight_decay(const struct schedule *s, long t);
 

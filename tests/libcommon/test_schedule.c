@@ -18,7 +18,7 @@ static struct schedule schedule(const char *text)
 	struct recipe *r = load(text);
 	struct schedule s;
 
-	if (schedule_from_recipe(&s, r, &e))
+	if (schedule_from_recipe(&s, r, NULL, &e))
 		die_err(&e);
 	recipe_free(r);
 	return s;
@@ -30,7 +30,21 @@ static void refused(const char *text, const char *says)
 	struct recipe *r = load(text);
 	struct schedule s;
 
-	ok(schedule_from_recipe(&s, r, &e) && e.code == 78 && strstr(e.msg, says), "refused: %s", e.msg);
+	ok(schedule_from_recipe(&s, r, NULL, &e) && e.code == 78 && strstr(e.msg, says), "refused: %s", e.msg);
+	recipe_free(r);
+}
+
+/* A recipe for two algorithms: the run's length is that of the one that runs. */
+static void two_sections(void)
+{
+	struct err e = ERR_INIT;
+	struct recipe *r = load("policy: {megatron_cfg: {enabled: true, scheduler: {lr_decay_iters: null, lr_decay_style: linear}}}\n"
+				"grpo: {max_num_steps: 100}\nsft: {max_num_steps: 300}\n");
+	struct schedule s;
+
+	ok(!schedule_from_recipe(&s, r, "sft", &e) && s.decay == 300, "sft: 300 steps, found %ld", s.decay);
+	ok(!schedule_from_recipe(&s, r, "grpo", &e) && s.decay == 100, "grpo: 100 steps, found %ld", s.decay);
+	ok(schedule_from_recipe(&s, r, NULL, &e) && e.code == 78, "neither said: %s", e.msg);
 	recipe_free(r);
 }
 
@@ -146,6 +160,7 @@ static void optimizer(void)
 
 int main(void)
 {
+	two_sections();
 	torch();
 	resume();
 	megatron();

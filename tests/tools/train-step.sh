@@ -15,9 +15,9 @@ cairn rollout start -c r.yaml -o samples >out && cairn score samples -c r.yaml -
 find start samples scored -type f -exec sha256sum {} + | sort >inputs
 
 # -- megatron_cfg turned on for its layout alone brings an optimizer along --------------------------------
-run 0 "an optimizer that does not hold" cairn train-step start scored -c r.yaml -o quiet_lr policy.megatron_cfg.enabled=true
+run 0 "an optimizer that does not hold" cairn train-step start scored --algorithm grpo -c r.yaml -o quiet_lr policy.megatron_cfg.enabled=true
 has err 'r\.yaml:[0-9]+: policy\.optimizer has no effect where policy\.megatron_cfg\.enabled' "is told of"
-run 0 "the other optimizer" cairn train-step start scored -c r.yaml -o loud_lr policy.megatron_cfg.enabled=true policy.megatron_cfg.optimizer.lr=1e-3
+run 0 "the other optimizer" cairn train-step start scored --algorithm grpo -c r.yaml -o loud_lr policy.megatron_cfg.enabled=true policy.megatron_cfg.optimizer.lr=1e-3
 [ ! -s err ]; ok $? "that was meant is not"
 
 # -- what is refused -----------------------------------------------------------------------------------

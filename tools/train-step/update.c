@@ -43,7 +43,7 @@ void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, co
 	struct err e = ERR_INIT;
 
 	*t = (struct trainer){ .m = m, .r = r, .counters = c, .temperature = 1 };
-	if (optim_from_recipe(&t->optim, r, &e) || schedule_from_recipe(&t->schedule, r, &e))
+	if (optim_from_recipe(&t->optim, r, &e) || schedule_from_recipe(&t->schedule, r, algorithm, &e))
 		die_err(&e);
 	say_unused(r, "policy.optimizer", "policy.megatron_cfg.optimizer");
 	say_unused(r, "policy.scheduler", "policy.megatron_cfg.scheduler");
