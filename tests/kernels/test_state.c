@@ -173,6 +173,61 @@ static void updates(struct model *m, const char *where)
 	ok(over_world(moved) == 0, "%s: a step reaches every element of every copy", where);
 }
 
+/* One element of a gradient, shared out among the ranks that have a part of it. */
+struct put { float *grad; long flat; float v; };
+
+static void put_run(void *arg, long offset, long flat, long n)
+{
+	struct put *p = arg;
+
+	if (p->flat >= flat && p->flat < flat + n)
+		p->grad[offset + p->flat - flat] = p->v;
+}
+
+static void put(struct model *m, long i, long flat, float v)
+{
+	struct put p = { m->w[i].grad, flat, v / (float)parts_of(m, i) };
+
+	if (p.grad && box_volume(m->box + i))
+		box_runs(m->box + i, m->box + i, m->table.p[i].shape, put_run, &p);
+}
+
+/* The sum of a parameter's first moments. */
+static double moments(const struct model *m, long i)
+{
+	double sum = 0;
+	long which;
+
+	param_copies(&which, m->table.p + i, &m->mesh->layout, &m->mesh->at);
+	for (long k = 0; k < m->w[i].n && !which; k++)
+		sum += (double)m->w[i].exp_avg[k];
+	return over_world(sum);
+}
+
+/* Reports B70 and B72: 3 and 4 on different ranks, and 12 that all have, are 13; 3 and 4 on two stages are 5, and clipped by it. */
+static void norms(struct model *m, const char *where)
+{
+	struct adamw h = { .beta1 = 0.5f, .beta2 = 0.5f, .rest1 = 0.5f, .rest2 = 0.5f, .bias1 = 0.5f, .bias2 = 0.5f, .eps = 1e-8f };
+	long cut = model_index(m, m->moe ? PARAM_EXPERT_DOWN : PARAM_Q, 0), norm = model_index(m, PARAM_INPUT_NORM, 0);
+	long last = model_index(m, m->moe ? PARAM_EXPERT_DOWN : PARAM_Q, 4);
+
+	fill_gradients(m, 0);
+	put(m, cut, 0, 3);
+	put(m, cut, size_of(m->table.p + cut) - 1, 4);
+	put(m, norm, 0, 12);
+	model_reduce_grad(m);
+	is_num(model_grad_norm(m), 13, 1e-5, "%s: B70: 3, 4 and a copied 12 are 13", where);
+	fill_gradients(m, 0);
+	put(m, cut, 0, 3);
+	put(m, last, 0, 4);
+	model_reduce_grad(m);
+	is_num(model_grad_norm(m), 5, 1e-5, "%s: B72: 3 in the first layer and 4 in the last are 5", where);
+	h.grad_scale = (float)(1 / model_grad_norm(m));
+	model_adamw(m, &h);
+	is_num(moments(m, cut), 0.5 * 0.2 * 3, 1e-6, "%s: B72: which clips the one to a fifth", where);
+	is_num(moments(m, last), 0.5 * 0.2 * 4, 1e-6, "%s: B72: and the other", where);
+}
+
 static void one_layout(const struct layout *l, bool tied, bool experts)
 {
 	struct model_config c;
@@ -186,6 +241,7 @@ static void one_layout(const struct layout *l, bool tied, bool experts)
 	if (!k || mesh_init(&mesh, l, &world, &e) || model_init(&m, &c, k, &mesh, DTYPE_F32, 0, MODEL_TRAIN, &e))
 		die_err(&e);
 	set_all(&m);
+	norms(&m, where);
 	all_ones(&m, where);
 	not_finite(&m, where);
 	updates(&m, where);
