@@ -371,5 +371,6 @@ int checkpoint_move_run(struct checkpoint_move *m, struct checkpoint_writer *w, 
 	if (v.buffer)
 		big_free(v.buffer);
 	w->same_as = m->from;
-	return v.rc;
+	/* Rank 0 has to take the directory away, whoever failed. */
+	return writer_agree(w, v.rc, e);
 }

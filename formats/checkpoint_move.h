@@ -16,7 +16,7 @@
  *	checkpoint_move_run(m, w, moved, arg, e)
  *	checkpoint_commit(w, e)
  *
- * With several ranks each moves what lies in the files that it writes.
+ * With several ranks each moves what lies in the files that it writes; where one fails, run() fails on all.
  */
 
 #include "formats/checkpoint.h"

@@ -119,6 +119,10 @@ static size_t write_past(struct direct *d, const void *buf, size_t n, uint64_t o
 		p = own = memcpy(bounce(n), buf, n);
 	since = now();
 	io_point("write");
+	if (io_full()) {
+		free(own);
+		return 0;
+	}
 	put = pwrite(d->fd, p, n, (off_t)offset);
 	if (put > 0)
 		count(d, (size_t)put, since);

@@ -128,6 +128,10 @@ int file_pwrite(int fd, const char *path, const void *buf, size_t n, uint64_t of
 		ssize_t put;
 
 		io_point("write");
+		if (io_full()) {
+			errno = ENOSPC;
+			return err_errno(e, EX_IOERR, "%s", path);
+		}
 		put = pwrite(fd, (const char *)buf + done, piece, (off_t)(offset + done));
 		if (put < 0 && errno == EINTR)
 			continue;

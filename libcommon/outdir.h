@@ -19,7 +19,7 @@
  *
  * CAIRN_TEST_KILL=N (tests only): the process kills itself with SIGKILL at its N-th write,
  * fsync or rename; CAIRN_TEST_COUNT=FILE writes their number at exit.  All of this library's writers pass
- * through io_point() for that.
+ * through io_point() for that.  CAIRN_TEST_FULL=N: from its N-th write of data on the disk is full for this process.
  */
 
 #include "libcommon/die.h"
@@ -46,5 +46,7 @@ int outdir_clear(const char *dir, bool dry_run, struct err *e) MUST_CHECK;
 
 /* The test hook: call before every write, fsync and rename of an output. */
 void io_point(const char *what);
+/* Is the disk full by the hook?  The write then fails with ENOSPC. */
+bool io_full(void);
 
 #endif

@@ -177,6 +177,49 @@ static void boxes(void)
 	layout_release(&l);
 }
 
+/* The numbers of the rows of a matrix that a rank has, in words: "1,2". */
+static char *rows(const struct param_table *t, const char *name, long first, int tp)
+{
+	struct layout l;
+	struct str s = { 0 };
+
+	layout_init(&l, 1);
+	l.tp = 2;
+	struct box b = param_box(param_find(t, name), &l, &(struct place){ .tp = tp });
+	for (long i = 0; i < b.extent[0]; i++)
+		str_printf(&s, "%s%ld", i ? "," : "", first + b.start[0] + i);
+	layout_release(&l);
+	return str_detach(&s);
+}
+
+/*
+ * Reports B27 and B29: 4 heads of queries, 2 of keys, one row each, numbered q 1..4, k 5, 6, v 7, 8: a rank has the keys of its queries.
+ * A gate and an up of 4 rows, 1..4 and 5..8: a rank has the same half of both.
+ */
+static void reports(void)
+{
+	static const struct { const char *name; long first; const char *want[2]; } list[] = {
+		{ "model.layers.0.self_attn.q_proj.weight", 1, { "1,2", "3,4" } },
+		{ "model.layers.0.self_attn.k_proj.weight", 5, { "5", "6" } },
+		{ "model.layers.0.self_attn.v_proj.weight", 7, { "7", "8" } },
+		{ "model.layers.0.mlp.gate_proj.weight", 1, { "1,2", "3,4" } },
+		{ "model.layers.0.mlp.up_proj.weight", 5, { "5,6", "7,8" } },
+	};
+	struct model_config c = { .model_type = "llama", .vocab = 9, .hidden = 1, .intermediate = 4, .layers = 1, .heads = 4,
+				  .kv_heads = 2, .head_dim = 1 };
+	struct param_table t;
+
+	param_table_init(&t, &c);
+	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++)
+		for (int tp = 0; tp < 2; tp++) {
+			char *have = rows(&t, list[i].name, list[i].first, tp);
+
+			is_str(have, list[i].want[tp], "%s: %s of rank %d", i < 3 ? "B27" : "B29", list[i].name, tp);
+			free(have);
+		}
+	param_table_release(&t);
+}
+
 /* Names and shapes are those of the models that transformers builds; from record_config.py. */
 static void one_of_transformers(const struct json_doc *d, const struct json *v, int i)
 {
@@ -267,6 +310,7 @@ int main(void)
 	transformers();
 	variants();
 	boxes();
+	reports();
 	is_str(role_name(ROLE_PARAM), "param", "names of roles");
 	is_str(role_name(ROLE_CARRIED), "carried", "and the last");
 	return done();
