@@ -51,13 +51,13 @@ smollm2() {
 	elif [ "${ROWS_LONG:-0}" != 1 ]; then
 		why="not run: takes minutes; ROWS_LONG=1"
 	else
-		"$CAIRN_PYTHON" tests/oracle/smollm2.py "$BIN" "$BUILD" "$CAIRN_SMOLLM2_GGUF" "$tmp/smollm2" 2>/dev/null >"$tmp/smollm2.out"
+		"$CAIRN_PYTHON" tests/oracle/smollm2.py "$BIN" "$BUILD" "$CAIRN_SMOLLM2_GGUF" "$tmp/smollm2" 2>"$tmp/smollm2.err" >"$tmp/smollm2.out"
 		tr '\t' '|' <"$tmp/smollm2.out" | grep -v '^#' | while IFS='|' read -r name value goal verdict; do
 			printf 'ROW\t%s\t%s\t%s\t%s\n' "$name" "$value" "$goal" "$verdict"
 		done
 		short=$((short + $(grep -c 'short$' "$tmp/smollm2.out")))
 		[ -s "$tmp/smollm2.out" ] && return
-		why="the comparison failed"
+		why="not run: the comparison failed: $(tail -n 1 "$tmp/smollm2.err")"
 	fi
 	row "SmolLM2 greedy, 20 prompts x 64 tokens, prompts that differ" "$why" "0, or 1 at a margin < 1e-4" 1
 	row "GGUF of SmolLM2 to HF folder: ids and logits that differ" "$why" 0 1
