@@ -31,6 +31,14 @@ static void names(void)
 	ok(n > 330 && !bad, "%d keys of NeMo-RL's base recipes are known", n);
 	ok(!recipe_key_find("policy.precison") && !recipe_key_find("policy") && !recipe_key_find("") && !recipe_key_find("a..b"),
 	   "others are not");
+	/* What users' recipes say beside the base ones. */
+	static const char *const more[] = {
+		"policy.dtensor_cfg.expert_parallel_size", "policy.generation.vllm_cfg.skip_tokenizer_init", "loss_fn.kl_type",
+		"policy.generation.vllm_cfg.env_vars.NRL_REFIT_NUM_BUFFERS", "policy.generation.sglang_cfg.sglang_router_config.x",
+		"policy.megatron_cfg.moe_aux_loss_coeff", "data.validation.repeat", "env.should_use_nemo_gym", "metadata.owner",
+	};
+	for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++)
+		ok(recipe_key_find(more[i]), "%s is known", more[i]);
 	is_str(recipe_key_find("env.math.exec")->path, "env.*.exec", "a wildcard");
 	is_str(recipe_key_find("logger.wandb.entity")->path, "logger.wandb", "below an open map");
 	is_str(recipe_key_find("logger.wandb.project")->path, "logger.wandb.project", "but a key of its own comes first");

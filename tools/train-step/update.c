@@ -51,7 +51,8 @@ void trainer_init(struct trainer *t, struct model *m, const struct recipe *r, co
 		die(EX_UNAVAILABLE, "%s: only AdamW is built yet", recipe_where(r, "policy.optimizer.name"));
 	if (recipe_bool(r, "policy.megatron_cfg.enabled") &&
 	    !strcmp(recipe_str(r, "policy.megatron_cfg.moe_router_load_balancing_type"), "aux_loss"))
-		t->router_aux = m->table.config.moe.aux_loss_coef;
+		t->router_aux = recipe_is_null(r, "policy.megatron_cfg.moe_aux_loss_coeff") ? m->table.config.moe.aux_loss_coef :
+				recipe_real(r, "policy.megatron_cfg.moe_aux_loss_coeff");
 	t->router_z = recipe_real(r, "cairn.moe_z_loss_coeff");
 	if (strcmp(algorithm, "grpo"))
 		return;
