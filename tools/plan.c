@@ -33,7 +33,7 @@ static const struct opt table[] = {
 	OPT_FLAG(0, "simulate", &o.simulate, "a whole step on 1, 2, 4, ... GPUs"),
 	OPT_LONG(0, "most", &o.most, "N", "with --simulate: GPUs at most"),
 	OPT_HEADING("Without a model:"),
-	OPT_FLAG(0, "measure", &o.measure, "what this machine can do, as a cluster for --cluster"),
+	OPT_FLAG(0, "measure", &o.measure, "what this machine, or the ranks of a launcher, can do, as a cluster for --cluster"),
 	OPT_STR(0, "at", &o.at, "DIR", "with --measure: where checkpoints will lie"),
 	OPT_END
 };
@@ -95,9 +95,15 @@ static void find_cluster(struct cluster *c, const struct recipe *r)
 static int measure(void)
 {
 	struct json_out out = { 0 };
+	struct comm *world = start_world();
+	const struct ops *k = start_ops();
 	struct cluster c;
 
-	cluster_measure(&c, o.at, start_ops());
+	cluster_measure(&c, start_is_first() ? o.at : NULL, k, start_ranks_here());
+	if (world->size > 1)
+		cluster_measure_links(&c, world);
+	if (!start_is_first())
+		return tool_exit(EX_OK);
 	cluster_put(&out, &c);
 	puts(out.s.s);
 	return tool_exit(EX_OK);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # plan: hand-worked memory, constraints, the shape of its answers, and what no layout can do.
 . "$CAIRN_ROOT/tests/lib/tap.sh"
+. "$CAIRN_ROOT/tests/lib/ranks.sh"
 
 # config NAME TYPE VOCAB HIDDEN MLP LAYERS HEADS KV HEAD_DIM TIED MORE
 config() {
@@ -80,4 +81,27 @@ ok $? "in numbers"
 cp out here.json
 # shellcheck disable=SC2086
 run 0 "goes in again" cairn plan 8b.json --gpus 4 --gpus-per-node 4 --gpu-memory 1e12 --cluster here.json $grpo
+
+# -- links between ranks ---------------------------------------------------------------------------------------
+echo '{"name": "m", "gpus_per_node": 8, "node_link": 1e9, "net_link": 1e9, "sum_link": {"2": 1e9, "4": 1e9, "8": 1e9}}' >c.json
+sed 's/"4": 1e9/"4": 1e13/' c.json >fast.json
+sed 's/"2": 1e9/"3": 1e9/' c.json >odd.json
+# shellcheck disable=SC2086
+{
+run 65 "a sum over 3" cairn plan 8b.json --gpus 8 --cluster odd.json $grpo
+has err 'odd.json:1: sum_link: found 3' "is named"
+run 0 "every sum at the link's rate" cairn plan 8b.json --gpus 8 --gpu-memory 1e12 --cluster c.json $grpo --simulate --most 8 --json
+cp out even
+run 0 "sums of four in no time" cairn plan 8b.json --gpus 8 --gpu-memory 1e12 --cluster fast.json $grpo --simulate --most 8 --json
+}
+is "$(sed -n '1,2p' out)" "$(sed -n '1,2p' even)" "one and two GPUs are as they were"
+step() { sed -n '3s/.*"step": \([0-9.e+]*\).*/\1/p' "$1"; }
+awk "BEGIN { exit !($(step out) < $(step even)) }"; ok $? "four take less time"
+need_ranks "links between ranks"
+run 0 "what four ranks can do" ranks 4 cairn plan --measure
+is "$(wc -l <out)" 1 "one line"
+has out '"gpus_per_node": 4.*"latency": [0-9.e-]+.*"sum_link": \{"2": [0-9.e+]+, "4": [0-9.e+]+\}' "latency and sums"
+cp out four.json
+# shellcheck disable=SC2086
+run 0 "goes in again" cairn plan 8b.json --gpus 4 --gpu-memory 1e12 --cluster four.json $grpo --simulate --most 4
 tap_done

@@ -2,6 +2,7 @@
 
 #include "libcommon/opt.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /*
@@ -42,6 +43,33 @@ static int members(struct member out[8], struct cluster *c)
 	return 8;
 }
 
+/* {"2": RATE, "4": RATE, ...} */
+static int read_sums(struct cluster *c, const struct json_doc *d, const struct json *v, struct err *e)
+{
+	if (!json_is(v, JSON_OBJECT))
+		return err_set(e, EX_DATAERR, "%s:%d: sum_link: found %s, wanted an object", d->file, v->line, json_type_name(v));
+	for (size_t i = 0; i < v->n; i++) {
+		const struct json_member *m = v->member + i;
+		int k = 1;
+		char name[24];
+
+		for (; k < CLUSTER_SUMS; k++) {
+			snprintf(name, sizeof(name), "%ld", 1L << k);
+			if (!strcmp(m->key, name))
+				break;
+		}
+		if (k == CLUSTER_SUMS)
+			return err_set(e, EX_DATAERR, "%s:%d: sum_link: found %.20s, wanted ranks as 2, 4, 8, ... %ld", d->file,
+				       m->value.line, m->key, 1L << (CLUSTER_SUMS - 1));
+		if (json_real(d, &m->value, "sum_link", &c->sum_link[k], e))
+			return -1;
+		if (!(c->sum_link[k] > 0))
+			return err_set(e, EX_DATAERR, "%s:%d: sum_link: %s: found %g, wanted more than 0", d->file, m->value.line,
+				       name, c->sum_link[k]);
+	}
+	return 0;
+}
+
 int cluster_read(struct cluster *c, const char *path, struct err *e)
 {
 	struct member m[8];
@@ -64,6 +92,8 @@ int cluster_read(struct cluster *c, const char *path, struct err *e)
 			rc = json_real(&d, v, key, m[k].to, e);
 		else if (!strcmp(key, "gpus_per_node"))
 			rc = json_int(&d, v, key, &c->gpus_per_node, e);
+		else if (!strcmp(key, "sum_link"))
+			rc = read_sums(c, &d, v, e);
 		else if (strcmp(key, "name"))
 			rc = err_set(e, EX_DATAERR, "%s:%d: %s: no such member of a cluster", path, v->line, key);
 		if (!rc && k < n && !(*m[k].to > 0))
@@ -86,5 +116,15 @@ void cluster_put(struct json_out *o, const struct cluster *c)
 	json_add_int(o, "gpus_per_node", c->gpus_per_node);
 	for (int i = 0; i < n; i++)
 		json_add_real(o, m[i].key, *m[i].to);
+	json_key(o, "sum_link");
+	json_begin(o, '{');
+	for (int k = 1; k < CLUSTER_SUMS; k++) {
+		char name[24];
+
+		snprintf(name, sizeof(name), "%ld", 1L << k);
+		if (c->sum_link[k] > 0)
+			json_add_real(o, name, c->sum_link[k]);
+	}
+	json_end(o);
 	json_end(o);
 }

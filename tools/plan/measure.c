@@ -56,10 +56,10 @@ static void copy_part(void *arg, long i, int thread)
 }
 
 /* Bytes read and written a second by all threads, far beyond the caches. */
-static double copy_rate(void)
+static double copy_rate(int ranks)
 {
 	enum { PARTS = 64 };
-	size_t bytes = 512u << 20;
+	size_t bytes = (512u << 20) / (size_t)ranks / PARTS * PARTS;
 	struct copy c = { xmalloc(bytes), xmalloc(bytes), bytes / PARTS };
 	double best = 1e30;
 
@@ -103,14 +103,14 @@ static double disk_rate(const char *dir)
 	return (double)bytes / (now() - a);
 }
 
-void cluster_measure(struct cluster *c, const char *dir, const struct ops *k)
+void cluster_measure(struct cluster *c, const char *dir, const struct ops *k, int ranks)
 {
 	double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 
 	*c = (struct cluster){ .name = "measured", .gpus = 1, .gpus_per_node = 1, .memory = memory, .efficiency = 1 };
 	c->peak = product_rate(k);
-	c->bandwidth = copy_rate();
-	c->storage = disk_rate(dir);
+	c->bandwidth = copy_rate(ranks);
+	c->storage = dir ? disk_rate(dir) : 0;
 	/* Ranks of one machine meet in its memory: what is sent is written and read once. */
 	c->node_link = c->bandwidth / 2;
 	c->net_link = c->node_link;

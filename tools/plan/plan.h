@@ -3,7 +3,8 @@
 
 /*
  * The chapters of plan: what a cluster is (cluster.c), what a recipe asks of it (job.c), what a layout takes in memory (memory.c) and
- * time (time.c), which layouts there are (search.c), how they are told (print.c), what this machine can do (measure.c).
+ * time (time.c), which layouts there are (search.c), how they are told (print.c), what this machine can do (measure.c) and what lies
+ * between its ranks (links.c).
  *
  * Units: bytes, seconds, FLOPs (a multiply-add is two), tokens.  Everything is double: numbers of this size are estimates.
  */
@@ -12,6 +13,8 @@
 #include "libcommon/layout.h"
 #include "libcommon/model_config.h"
 #include "libcommon/recipe.h"
+
+enum { CLUSTER_SUMS = 13 };             /* groups of 1, 2, 4, ... 4,096 ranks */
 
 struct cluster {
 	const char *name;               /* of the preset, or "as given" */
@@ -22,6 +25,11 @@ struct cluster {
 	double node_link;               /* bytes/s a GPU sends to others of its node, one direction */
 	double net_link;                /* bytes/s a GPU sends to other nodes */
 	double latency;                 /* seconds of one collective step within a node; 5 times that between nodes */
+	/*
+	 * Measured, of a sum over 2^k neighbours: 2 (n - 1) / n of its bytes a second, the rate at which a ring would send; 0: not.
+	 * It takes the place of a link for groups of that many ranks (of fewer than the next measured) in collectives.
+	 */
+	double sum_link[CLUSTER_SUMS];
 	double storage;                 /* bytes/s of checkpoints, a node */
 	double efficiency;              /* share of the peak that a large product reaches */
 };
@@ -69,9 +77,15 @@ int cluster_preset(struct cluster *c, const char *name, struct err *e) MUST_CHEC
 /* A JSON object as --measure prints it; absent members stay. */
 int cluster_read(struct cluster *c, const char *path, struct err *e) MUST_CHECK;
 void cluster_put(struct json_out *o, const struct cluster *c);
-/* This machine: matrix products, copies of memory, writing to `dir` until synced.  Some seconds. */
+/* This machine: matrix products, copies of memory (by one of `ranks` on it), writing to `dir` (NULL: not) until synced.  Some seconds. */
 struct ops;
-void cluster_measure(struct cluster *c, const char *dir, const struct ops *k);
+void cluster_measure(struct cluster *c, const char *dir, const struct ops *k, int ranks);
+/*
+ * Then, by all ranks of a launcher: links between two of a host and of two hosts, sums over 2, 4, 8, ... ranks.  A "GPU" is a rank: it
+ * has its share of the host's memory, and the rates of products and copies while all ranks are at it.  Rank 0 has the result.
+ */
+struct comm;
+void cluster_measure_links(struct cluster *c, struct comm *world);
 
 void job_init(struct job *j, const struct recipe *r, double mean_prompt, double mean_response);
 

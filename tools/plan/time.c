@@ -12,15 +12,31 @@ static double larger(double a, double b)
 	return a > b ? a : b;
 }
 
+static bool beyond_node(const struct cluster *c, double stride, double n)
+{
+	return stride * n > (double)c->gpus_per_node;
+}
+
 /* A group of `n` ranks that lie `stride` apart reaches beyond a node, or not. */
 static double link_of(const struct cluster *c, double stride, double n)
 {
-	return stride * n > (double)c->gpus_per_node ? c->net_link : c->node_link;
+	return beyond_node(c, stride, n) ? c->net_link : c->node_link;
+}
+
+/* The same for what all of the group send at once: as measured of the largest group of no more ranks that lies alike. */
+static double group_link(const struct cluster *c, double stride, double n)
+{
+	double rate = link_of(c, stride, n);
+
+	for (int k = 1; k < CLUSTER_SUMS && (double)(1L << k) <= n; k++)
+		if (c->sum_link[k] > 0 && beyond_node(c, 1, (double)(1L << k)) == beyond_node(c, stride, n))
+			rate = c->sum_link[k];
+	return rate;
 }
 
 static double steps_of(const struct cluster *c, double stride, double n)
 {
-	return c->latency * (n - 1) * (stride * n > (double)c->gpus_per_node ? 5 : 1);
+	return c->latency * (n - 1) * (beyond_node(c, stride, n) ? 5 : 1);
 }
 
 /* Share of the peak of a product with so many rows: a tile of 256 rows is filled in part, and its start is paid. */
@@ -71,7 +87,7 @@ static double tensor_time(const struct plan *p, const struct job *j, const struc
 
 	if (l->tp == 1)
 		return 0;
-	return (forward * (p->recompute ? 2 : 1) + backward) / link_of(c, 1, n) + calls * steps_of(c, 1, n);
+	return (forward * (p->recompute ? 2 : 1) + backward) / group_link(c, 1, n) + calls * steps_of(c, 1, n);
 }
 
 static double expert_time(const struct plan *p, const struct job *j, const struct cluster *c, double rows)
@@ -82,7 +98,7 @@ static double expert_time(const struct plan *p, const struct job *j, const struc
 
 	if (n <= 1)
 		return 0;
-	return ways * (bytes * (n - 1) / n / link_of(c, 1, n) + steps_of(c, 1, n));
+	return ways * (bytes * (n - 1) / n / group_link(c, 1, n) + steps_of(c, 1, n));
 }
 
 /* Keys and values of the others forward, their gradients back in float32, and the keys once more. */
@@ -93,7 +109,7 @@ static double context_time(const struct plan *p, const struct job *j, const stru
 
 	if (l->cp == 1)
 		return 0;
-	return part * (2 * j->weight_bytes + 4) / link_of(c, (double)l->tp, n) + 3 * steps_of(c, (double)l->tp, n);
+	return part * (2 * j->weight_bytes + 4) / group_link(c, (double)l->tp, n) + 3 * steps_of(c, (double)l->tp, n);
 }
 
 /* Gradients to their owners in float32, new weights back. */
@@ -107,9 +123,9 @@ static double data_time(const struct plan *p, const struct job *j, const struct 
 			experts += layer_experts(&j->model, i) / (double)(l->ep * l->etp);
 	dense -= experts;
 	if (n > 1)
-		t += dense * (4 + j->weight_bytes) * (n - 1) / n / link_of(c, (double)l->tp, n);
+		t += dense * (4 + j->weight_bytes) * (n - 1) / n / group_link(c, (double)l->tp, n);
 	if (e > 1)
-		t += experts * (4 + j->weight_bytes) * (e - 1) / e / link_of(c, (double)(l->ep * l->etp), e);
+		t += experts * (4 + j->weight_bytes) * (e - 1) / e / group_link(c, (double)(l->ep * l->etp), e);
 	return t;
 }
 
