@@ -57,4 +57,12 @@ while read -r link; do
 	test -e "$CAIRN_ROOT/$link"
 	ok $? "link: $link"
 done <links
+# The lists of faults: every number, and tests that are there.
+for list in INVARIANTS CASES; do
+	grep -oE '(tools|kernels|libcommon|formats|pipelines|ci|fuzz)/[A-Za-z0-9_-]+\.(sh|c|py)' "$CAIRN_ROOT/tests/$list.md" | sort -u >named
+	while read -r name; do [ -e "$CAIRN_ROOT/tests/$name" ] || echo "$name"; done <named >absent
+	is "$(cat absent)" "" "$list.md: its $(wc -l <named) tests are there"
+done
+sed -n 's/^| \([0-9, ]*\) |.*/\1/p' "$CAIRN_ROOT/tests/INVARIANTS.md" | tr -d ' ' | tr ',' '\n' >numbers
+is "$(tr '\n' ' ' <numbers)" "$(seq -s ' ' 1 35) " "INVARIANTS.md: 1 to 35, each once"
 tap_done
