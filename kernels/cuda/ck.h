@@ -21,7 +21,8 @@
  *	ck_copy16(to, from, given)      cp.async of 16 aligned bytes into shared memory, zeros where not given; ck_copy4: of 4
  *	ck_copy_commit(), ck_copy_wait<N>()     close a group; wait until at most N of this thread's groups are under way
  *
- * ck_exp2(x) is 2^x to 2 ulp (ex2.approx.ftz).
+ * ck_exp2(x) is 2^x to 2 ulp (ex2.approx.ftz).  ck_anew(i): what follows from the int i is computed anew, and not held in registers
+ * since before.
  */
 
 #include <cuda_bf16.h>

@@ -192,9 +192,9 @@ static struct product forward_of(const char *op, void *y, enum dtype ty, const v
 	p.b = w->fwd;
 	p.y = y;
 	p.bias = bias;
-	p.lda = w->k;
+	p.lda = line_of(op, w->k);
 	p.packed = matrix_packed(w);
-	p.ldb = w->chunks * p.packed;
+	p.ldb = line_of(op, w->chunks * p.packed);
 	p.ldy = w->n;
 	p.m = m;
 	p.n = w->n;

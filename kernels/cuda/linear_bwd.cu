@@ -60,8 +60,8 @@ static struct product weights_of(const char *op, float *dw, const void *dy, cons
 	p.a = dy;
 	p.b = x;
 	p.y = dw;
-	p.lda = n;
-	p.ldb = k;
+	p.lda = line_of(op, n);
+	p.ldb = line_of(op, k);
 	p.ldy = k;
 	p.m = n;
 	p.n = k;
@@ -124,9 +124,9 @@ static void run_dx(const char *op, void *dx, enum dtype tx, const void *dy, cons
 	p.a = dy;
 	p.b = w->fwd;
 	p.y = dx;
-	p.lda = w->n;
+	p.lda = line_of(op, w->n);
 	p.packed = matrix_packed(w);
-	p.ldb = w->chunks * p.packed;
+	p.ldb = line_of(op, w->chunks * p.packed);
 	p.ldy = w->k;
 	p.m = m;
 	p.n = p.ldb;

@@ -17,13 +17,20 @@
  *	128 x 128  256      64 x 32   64, 3               96 KiB   grids that fill the device; 2 blocks on a multiprocessor, 64 FLOP a
  *	                                                           byte from L2
  *	 64 x  64  128      32 x 32   64, 4               64 KiB   smaller ones
+ *	 64 x  32  128      32 x 16   128, 4              96 KiB   FWD whose blocks of 64 x 64 are fewer than multiprocessors: of up to
+ *	                                                           64 rows reading w is what takes long
  *	 16 x  32  128      16 x  8   128, 4              48 KiB   FWD of up to 16 rows: 36 KiB are on their way to each block, more
  *	                                                           than 4.3 TB/s times 1 us for each of 132 multiprocessors
+ *	 16 x  16   64      16 x  8   256, 4              64 KiB   the same where there are few columns
  *
- * A barrier a stage.  Chunks are joined where they end, in the block: the tree of tree_join() is a counter in binary, whose first
- * digit is held in registers, the others in shared memory, or in global memory where they are too many.  Only if blocks are few do
- * chunks go to blocks of their own, and a second launch joins them.
+ * Rows that a tile has too much are not read.  float32 has 128 x 128 (256 threads), 64 x 64 and 16 x 64, and is bound by its 67 TFLOP/s.
+ *
+ * A barrier a stage.  Chunks are joined where they end, in the block: the tree of tree_join() is a counter in binary, whose digits
+ * wait in shared memory, and those for which there is no place in global memory: of 8 chunks one in an H200's large tile, which is
+ * written and read once.  Only if blocks are few do chunks go to blocks of their own, and a second launch joins them.
  */
+
+#include <limits.h>
 
 #include <vector>
 
@@ -31,6 +38,7 @@
 #include "kernels/cuda/linear_tile.h"
 
 enum form { FWD, DX, DW };
+enum { LINE_MOST = INT_MAX / 256 };     /* values in a line of an operand */
 
 /* Rows of one expert: where its w lies, its first row, how many. */
 struct rows_of { const void *w; long row, rows; };
@@ -40,7 +48,8 @@ struct product {
 	const void *a, *b;      /* FWD: x, w;  DX: dy, w;  DW: dy, x */
 	void *y;
 	const void *bias;       /* FWD */
-	long lda, ldb, ldy;
+	int lda, ldb;           /* at most LINE_MOST */
+	long ldy;
 	long m, n, k;           /* of the result, and of a chunk; DX: n counts what lies between chunks of w too */
 	long chunks, packed;    /* DX: of the columns of the result */
 	bool f32;               /* y's type */
@@ -49,7 +58,8 @@ struct product {
 	bool wide_a, wide_b, paired;
 	const struct rows_of *part; /* for each tile of rows; NULL: one matrix.  DX, FWD */
 	const long *offset;     /* DW: rows of each expert; NULL: 0 .. k - 1 */
-	float *stack;           /* where the tree's sums are kept if not in shared memory */
+	int local;              /* digits of the tree that wait in shared memory */
+	float *stack;           /* the others */
 	long tiles_m, tiles_n;
 };
 
@@ -67,26 +77,18 @@ DEVICE void tile_of(long *tm, long *tn, const struct product &p)
 }
 
 /*
- * The tree over chunks, after chunk c: a sum of 2^i chunks waits for its right neighbour in low (i = 0) or in stack[i - 1]; the last
- * chunk takes all that wait, the youngest first.
+ * The tree over chunks, after chunk c: a sum of 2^i chunks waits for its right neighbour as digit i, the first `local` of them in
+ * `near`, the others in `far`; the last chunk takes all that wait, the youngest first.  A thread sees its own values only.
  */
-template <class S, class TILE> DEVICE void join_chunk(TILE &tile, float (&low)[TILE::COUNT], float *stack, long c, bool last)
+template <class S, class TILE> DEVICE void join_chunk(TILE &tile, float *near, float *far, int local, int c, bool last)
 {
-	constexpr int LEVEL = TILE::COUNT * S::THREADS;
-	float *s = stack + threadIdx.x;
+	constexpr int DIGIT = TILE::COUNT * S::THREADS;
+	int i = 0;
 
-	if (!(c & 1) && !last) {
-#pragma unroll
-		for (int e = 0; e < TILE::COUNT; e++)
-			low[e] = tile.value(e), tile.value(e) = 0;
-		return;
-	}
-	if (c & 1) {
-#pragma unroll
-		for (int e = 0; e < TILE::COUNT; e++)
-			tile.value(e) = low[e] + tile.value(e);
-	}
-	for (c >>= 1; last ? c != 0 : c & 1; c >>= 1, s += LEVEL) {
+#pragma unroll 1
+	for (; last ? c != 0 : c & 1; c >>= 1, i++) {
+		const float *s = (i < local ? near + i * DIGIT : far + (long)(i - local) * DIGIT) + threadIdx.x;
+
 		if (!(c & 1))
 			continue;
 #pragma unroll
@@ -95,9 +97,10 @@ template <class S, class TILE> DEVICE void join_chunk(TILE &tile, float (&low)[T
 	}
 	if (last)
 		return;
+	near = (i < local ? near + i * DIGIT : far + (long)(i - local) * DIGIT) + threadIdx.x;
 #pragma unroll
 	for (int e = 0; e < TILE::COUNT; e++)
-		s[e * S::THREADS] = tile.value(e), tile.value(e) = 0;
+		near[e * S::THREADS] = tile.value(e), tile.value(e) = 0;
 }
 
 template <int RUN> DEVICE void store_f32(float *y, const float *v, int n, bool paired)
@@ -188,14 +191,11 @@ product_kernel(const struct product p)
 	typedef feed<T, S, F == DW, F != FWD, tile_type> feed_type;
 	constexpr int STAGE = feed_type::STAGE;
 	CK_DYN_SHARED(raw);
-	long tm, tn, row, col, first = F == DW && p.offset ? p.offset[blockIdx.y] : 0;
-	long k = F == DW && p.offset ? p.offset[blockIdx.y + 1] - first : p.k;
+	long tm, tn, first = F == DW && p.offset ? p.offset[blockIdx.y] : 0;
+	int k = (int)(F == DW && p.offset ? p.offset[blockIdx.y + 1] - first : p.k), packed = F == FWD ? (int)p.packed : k, row, col;
 	struct rows_of part = { p.b, 0, p.m };
 	tile_type tile;
 	feed_type in;
-	float low[JOIN ? tile_type::COUNT : 1];
-	float *stack = JOIN && p.stack ? p.stack : reinterpret_cast<float *>(raw + S::STAGES * STAGE);
-	float *dw = F == DW ? static_cast<float *>(p.y) + blockIdx.y * p.m * p.n : nullptr;
 
 	if (k <= 0)
 		return;
@@ -204,68 +204,61 @@ product_kernel(const struct product p)
 		part = p.part[tm];
 	else
 		part.row = tm * S::TM, part.rows -= part.row;
-	row = part.row;
-	col = tn * S::TN;
+	row = (int)part.row;
+	col = (int)tn * S::TN;
 	in.rows = (int)min(part.rows, (long)S::TM);
 	in.cols = (int)min(p.n - col, (long)S::TN);
-	in.lda = p.lda;
-	in.ldb = p.ldb;
-	in.wide_a = p.wide_a;
-	in.wide_b = p.wide_b;
 	in.k = 0;
-	in.chunk_a = k;
-	in.chunk_b = F == FWD ? p.packed : k;
-	in.a = static_cast<const T *>(p.a) + (F == DW ? first * p.lda + row : row * p.lda);
-	in.b = static_cast<const T *>(part.w) + (F == DW ? first * p.ldb + col : F == DX ? col : col * p.ldb);
+	in.a = static_cast<const T *>(p.a) + (F == DW ? first * p.lda + row : (long)row * p.lda);
+	in.b = static_cast<const T *>(part.w) + (F == DW ? first * p.ldb + col : F == DX ? col : (long)col * p.ldb);
 	if (F == FWD && p.split) {
 		in.a += blockIdx.y * p.k;
 		in.b += blockIdx.y * p.packed;
-	}
-	if (JOIN && p.stack) {
-		long levels = 0;
-
-		for (long c = p.chunks - 1; c > 1; c >>= 1)
-			levels++;
-		stack += blockIdx.x * levels * tile_type::COUNT * S::THREADS;
 	}
 #pragma unroll
 	for (int e = 0; e < tile_type::COUNT; e++)
 		tile.value(e) = 0;
 	if (F == DW)
 		tile.each([&](int r, int c, float *v) {
+			const float *dw = static_cast<const float *>(p.y) + (blockIdx.y * p.m + row + r) * p.n + col + c;
 #pragma unroll
 			for (int i = 0; i < tile_type::RUN; i++)
 				if (r < in.rows && c + i < in.cols)
-					v[i] = dw[(row + r) * p.n + col + c + i];
+					v[i] = dw[i];
 		});
 
-	int steps_of_chunk = (int)((k + S::KS - 1) / S::KS), at = 0, ahead = S::STAGES - 1;
-	long steps = (long)steps_of_chunk * (JOIN ? p.chunks : 1), chunk = 0, left = k;
+	int steps = (k + S::KS - 1) / S::KS * (JOIN ? (int)p.chunks : 1), at = 0, ahead = S::STAGES - 1, chunk = 0, left = k;
 
 #pragma unroll
 	for (int s = 0; s < S::STAGES - 1; s++) {
 		if (s < steps)
-			in.next(raw + s * STAGE);
+			in.next(raw + s * STAGE, p.lda, p.ldb, k, packed, p.wide_a, p.wide_b);
 		ck_copy_commit();
 	}
-	for (long s = 0; s < steps; s++) {
+#pragma unroll 1
+	for (int s = 0; s < steps; s++) {
 		ck_copy_wait<S::STAGES - 2>();
 		__syncthreads();        /* the stage is whole, and the one before it read by all */
 		if (s + S::STAGES - 1 < steps)
-			in.next(raw + ahead * STAGE);
+			in.next(raw + ahead * STAGE, p.lda, p.ldb, k, packed, p.wide_a, p.wide_b);
 		ck_copy_commit();
-		tile.step(raw + at * STAGE, raw + at * STAGE + tile_type::A::BYTES, (int)min(left, (long)S::KS));
+		tile.step(raw + at * STAGE, raw + at * STAGE + tile_type::A::BYTES, left);
 		at = at + 1 == S::STAGES ? 0 : at + 1;
 		ahead = ahead + 1 == S::STAGES ? 0 : ahead + 1;
 		left -= S::KS;
 		if constexpr (JOIN)
 			if (left <= 0) {
-				join_chunk<S>(tile, low, stack, chunk, chunk + 1 == p.chunks);
+				long digits = p.chunks > 1 ? 32 - __clz((int)p.chunks - 1) : 0;
+
+				join_chunk<S>(tile, reinterpret_cast<float *>(raw + S::STAGES * STAGE),
+					      p.stack + blockIdx.x * (digits - p.local) * tile_type::COUNT * S::THREADS, p.local, chunk,
+					      chunk + 1 == p.chunks);
 				chunk++;
 				left = k;
 			}
 	}
 	ck_copy_wait<0>();
+	ck_anew(row);
 	tile.each([&](int r, int c, float *v) {
 		int n = min(in.cols - c, int(tile_type::RUN));
 
@@ -276,7 +269,7 @@ product_kernel(const struct product p)
 		else if (F == DX)
 			finish_dx<T, tile_type::RUN>(p, row + r, col + c, v, n);
 		else
-			store_f32<tile_type::RUN>(dw + (row + r) * p.n + col + c, v, n, p.paired);
+			store_f32<tile_type::RUN>(static_cast<float *>(p.y) + (blockIdx.y * p.m + row + r) * p.n + col + c, v, n, p.paired);
 	});
 }
 
@@ -284,10 +277,19 @@ product_kernel(const struct product p)
 
 typedef mma_shape<128, 128, 64, 32, 64, 3, 2> mma_large;
 typedef mma_shape<64, 64, 32, 32, 64, 4, 3> mma_middle;
+typedef mma_shape<64, 32, 32, 16, 128, 4, 2> mma_low;
 typedef mma_shape<16, 32, 16, 8, 128, 4, 4> mma_small;
+typedef mma_shape<16, 16, 16, 8, 256, 4, 3> mma_narrow;
 typedef fma_shape<128, 128, 16, 16, 3, 1> fma_large;
 typedef fma_shape<64, 64, 16, 16, 4, 2> fma_middle;
 typedef fma_shape<16, 64, 8, 32, 4, 2> fma_small;
+
+static inline int line_of(const char *op, long n)
+{
+	if (n > LINE_MOST)
+		bug("%s: lines of %ld values", op, n);
+	return (int)n;
+}
 
 /* Rows of experts, and what all of them multiply; NULL offset: one matrix. */
 struct experts {
@@ -296,11 +298,12 @@ struct experts {
 	long n;
 };
 
-static inline long tree_levels(long chunks)
+/* Sums of the tree over so many chunks that may wait at one time. */
+static inline int tree_digits(long chunks)
 {
-	long n = 0;
+	int n = 0;
 
-	for (long c = chunks - 1; c > 1; c >>= 1)
+	for (long c = chunks - 1; c > 0; c >>= 1)
 		n++;
 	return n;
 }
@@ -321,16 +324,17 @@ static inline const struct rows_of *tiles_of(long *n, const struct experts *x, l
 template <class T, class S, enum form F, bool JOIN> static void product_start(struct product p, long z)
 {
 	constexpr int STAGE = feed<T, S, F == DW, F != FWD, tile_for<T, S, F>>::STAGE;
-	size_t level = tile_for<T, S, F>::COUNT * S::THREADS * sizeof(float), stack = JOIN ? tree_levels(p.chunks) * level : 0;
-	size_t shared = S::STAGES * STAGE;
+	size_t digit = tile_for<T, S, F>::COUNT * S::THREADS * sizeof(float), shared = S::STAGES * STAGE, room = cuda_shared_most - shared;
+	int digits = JOIN ? tree_digits(p.chunks) : 0;
 	struct ck_grid g = { p.op, dim3(ck_blocks(p.tiles_m * p.tiles_n, 1), (unsigned)z), dim3(S::THREADS), 0 };
 
-	static_assert(S::STAGES * STAGE <= 99 << 10, "a stage's place");
-	if (shared + stack <= (size_t)cuda_shared_most)
-		shared += stack;
-	else
-		p.stack = (float *)cuda_scratch(CUDA_SCRATCH_B, g.blocks.x * stack);
-	g.shared = shared;
+	static_assert(S::STAGES * STAGE <= 99 << 10, "every device of sm_80 or later has that");
+	if (p.m > INT_MAX || p.n > INT_MAX || p.k > INT_MAX || p.chunks > INT_MAX / 64)
+		bug("%s: [%ld, %ld, %ld] in %ld chunks", p.op, p.m, p.n, p.k, p.chunks);
+	p.local = room / digit < (size_t)digits ? (int)(room / digit) : digits;
+	if (p.local < digits)
+		p.stack = (float *)cuda_scratch(CUDA_SCRATCH_B, g.blocks.x * (digits - p.local) * digit);
+	g.shared = shared + p.local * digit;
 	ck_launch(g, product_kernel<T, S, F, JOIN>, p);
 }
 
@@ -376,20 +380,27 @@ static inline bool product_is_small(const struct product *p, const struct expert
 template <class T, enum form F> static void product_run(const struct product &p, const struct experts *x, long z)
 {
 	constexpr bool bf = sizeof(T) == 2;
+	long fill = cuda_processors;
 
 	if (!p.m || !p.n || !z)
 		return;
-	if constexpr (F == FWD)
+	if constexpr (F == FWD) {
 		if (product_is_small(&p, x)) {
-			product_shaped<T, std::conditional_t<bf, mma_small, fma_small>, F>(p, x, z);
+			if (2 * z * product_blocks(&p, x, 16, 32) <= fill)
+				product_shaped<T, std::conditional_t<bf, mma_narrow, fma_small>, F>(p, x, z);
+			else
+				product_shaped<T, std::conditional_t<bf, mma_small, fma_small>, F>(p, x, z);
 			return;
 		}
-	if ((F == DW ? product_blocks(&p, nullptr, 128, 128) * z : product_blocks(&p, x, 128, 128)) >= cuda_processors)
+		if (z * product_blocks(&p, x, 64, 64) < fill) {
+			product_shaped<T, std::conditional_t<bf, mma_low, fma_middle>, F>(p, x, z);
+			return;
+		}
+	}
+	if (z * product_blocks(&p, F == DW ? nullptr : x, 128, 128) >= fill)
 		product_shaped<T, std::conditional_t<bf, mma_large, fma_large>, F>(p, x, z);
 	else
 		product_shaped<T, std::conditional_t<bf, mma_middle, fma_middle>, F>(p, x, z);
 }
-
-
 
 #endif

@@ -22,7 +22,7 @@ template <class T, int LINES, int LENGTH> struct slab {
 	}
 	/* From memory whose lines are `stride` apart: what lies in the first `lines` and `length`, and zeros around it.  wide: 16
 	 * bytes at a time, by cp.async. */
-	template <int THREADS> DEVICE void load(unsigned char *to, const T *from, long stride, int lines, int length, bool wide)
+	template <int THREADS> DEVICE void load(unsigned char *to, const T *from, int stride, int lines, int length, bool wide)
 	{
 		int first = (int)threadIdx.x / PIECES, piece = (int)threadIdx.x % PIECES;
 
@@ -189,15 +189,9 @@ template <class S, bool AT, bool BT> struct fma_tile {
 
 	__device__ __forceinline__ void step(unsigned char *a, unsigned char *b, int left)
 	{
-		if (left >= S::KS) {
-#pragma unroll
-			for (int k = 0; k < S::KS; k += 4)
-				take(a, b, k);
-		} else {
 #pragma unroll 1
-			for (int k = 0; k < left; k += 4)
-				take(a, b, k);
-		}
+		for (int k = 0; k < S::KS && k < left; k += 4)
+			take(a, b, k);
 	}
 };
 
@@ -205,15 +199,14 @@ template <class S, bool AT, bool BT> struct fma_tile {
 
 template <class T, class S, bool AT, bool BT, class TILE> struct feed {
 	const T *a, *b;
-	long lda, ldb;
 	int rows, cols;         /* that there are in the tile */
-	bool wide_a, wide_b;
-	long k, chunk_a, chunk_b; /* k of the chunk that is next; how far chunks of a and b are apart */
+	int k;                  /* of the chunk, that is next */
 	static constexpr int STAGE = TILE::A::BYTES + TILE::B::BYTES;
 
-	__device__ __forceinline__ void next(unsigned char *to)
+	/* lda, ldb: lines of memory; chunk_a, chunk_b: how far chunks of a and b are apart. */
+	__device__ __forceinline__ void next(unsigned char *to, int lda, int ldb, int chunk_a, int chunk_b, bool wide_a, bool wide_b)
 	{
-		int left_a = (int)min(chunk_a - k, (long)S::KS), left_b = (int)min(chunk_b - k, (long)S::KS);
+		int left_a = min(chunk_a - k, S::KS + 0), left_b = min(chunk_b - k, S::KS + 0);
 
 		TILE::A::template load<S::THREADS>(to, a, lda, AT ? left_a : rows, AT ? rows : left_a, wide_a);
 		TILE::B::template load<S::THREADS>(to + TILE::A::BYTES, b, ldb, BT ? left_b : cols, BT ? cols : left_b, wide_b);

@@ -92,6 +92,11 @@ template <int LEFT> CK_INLINE void ck_copy_wait(void)
 	asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
 }
 
+CK_INLINE void ck_anew(int &x)
+{
+	asm volatile("" : "+r"(x));
+}
+
 CK_INLINE uint32_t ck_tf32(float x)
 {
 	uint32_t u;

@@ -193,6 +193,8 @@ static inline void ck_copy4(void *to, const void *from, bool given, EMU_HERE) { 
 static inline void ck_copy_commit(void) { emu_copy_commit(); }
 template <int LEFT> static inline void ck_copy_wait(void) { emu_copy_wait(LEFT); }
 
+static inline void ck_anew(int &) {}
+
 static inline uint32_t ck_tf32(float x)
 {
 	uint32_t u;
