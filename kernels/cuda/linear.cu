@@ -3,13 +3,13 @@
 #include "kernels/cuda/linear_product.h"
 
 /*
- * Matrices and forward products (linear_product.h).  The joining of chunks or of ranks' parts reads `parts` m n floats and writes m n
- * values: 8 parts of 16 x 4096: 2 MB, from L2.
+ * Matrices and forward products (linear_kernel.h). The joining of chunks or of ranks' parts
+ * reads `parts` m n floats and writes m n values: 8 parts of 16 x 4096: 2 MB, from L2.
  */
 
 enum { THREADS = 256 };
 
-/* -- matrices --------------------------------------------------------------------------------------------------------------- */
+/* -- matrices -------------------------------------------------------------------------------- */
 
 long matrix_packed(const struct matrix *w)
 {
@@ -32,7 +32,8 @@ void matrix_init_cuda(struct matrix *w, enum dtype t, long n, long k, long chunk
 	w->fwd = alloc_cuda(w->fwd_bytes, "a matrix");
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) pack_kernel(T *to, const T *rows, long n, long length, long packed)
+template <class T> __global__ void __launch_bounds__(THREADS)
+	pack_kernel(T *to, const T *rows, long n, long length, long packed)
 {
 	long i = (long)blockIdx.x * THREADS + threadIdx.x;
 
@@ -48,9 +49,11 @@ void matrix_load_cuda(struct matrix *w, const void *rows)
 	if (length == packed)
 		copy_cuda(w->fwd, rows, w->fwd_bytes);
 	else if (w->t == DTYPE_BF16)
-		ck_launch(g, pack_kernel<bf16>, (bf16 *)w->fwd, (const bf16 *)rows, n, length, packed);
+		ck_launch(g, pack_kernel<bf16>, (bf16 *)w->fwd, (const bf16 *)rows, n, length,
+			  packed);
 	else
-		ck_launch(g, pack_kernel<float>, (float *)w->fwd, (const float *)rows, n, length, packed);
+		ck_launch(g, pack_kernel<float>, (float *)w->fwd, (const float *)rows, n, length,
+			  packed);
 }
 
 void matrix_release_cuda(struct matrix *w)
@@ -59,7 +62,7 @@ void matrix_release_cuda(struct matrix *w)
 	*w = {};
 }
 
-/* -- joining ---------------------------------------------------------------------------------------------------------------- */
+/* -- joining --------------------------------------------------------------------------------- */
 
 /* The sums of N parts, `stride` apart, by the tree; N is a power of two. */
 template <int N> DEVICE float tree_of(const float *v)
@@ -82,7 +85,10 @@ template <int N> DEVICE float join_of(const float *p, long stride)
 
 enum { WAITING = 24 };  /* sums that wait for their right neighbours: the depth of the tree */
 
-/* After part i as many sums are joined as `joins` says, or as the tree over single chunks has there. */
+/*
+ * After part i as many sums are joined as `joins` says, or as the tree over single chunks has
+ * there.
+ */
 DEVICE float join_any(const float *p, long n, long stride, const int *joins)
 {
 	float s[WAITING] = {}, v = 0;
@@ -107,7 +113,8 @@ DEVICE float join_any(const float *p, long n, long stride, const int *joins)
 
 /* N: parts that are single chunks; 0: any. */
 template <class T, int N> __global__ void __launch_bounds__(THREADS)
-join_kernel(T *y, const float *parts, const T *bias, long n, long size, long parts_n, const int *joins)
+	join_kernel(T *y, const float *parts, const T *bias, long n, long size, long parts_n,
+		    const int *joins)
 {
 	long i = (long)blockIdx.x * THREADS + threadIdx.x;
 	float v;
@@ -139,12 +146,18 @@ join_logits_kernel(float *y, const float *parts, const bf16 *bias, long n, long 
 	y[i] = bias ? v + to_float(bias[i % n]) : v;
 }
 
-template <class T> static void join(const char *op, T *y, const float *parts, const T *bias, long m, long n, long chunks, const int *joins)
+template <class T> static void join(const char *op, T *y, const float *parts, const T *bias, long m,
+				    long n, long chunks, const int *joins)
 {
 	struct ck_grid g = { op, dim3(ck_blocks(m * n, THREADS)), dim3(THREADS), 0 };
 
-	ck_launch(g, joins ? join_kernel<T, 0> : chunks == 8 ? join_kernel<T, 8> : chunks == 4 ? join_kernel<T, 4> :
-		     chunks == 2 ? join_kernel<T, 2> : join_kernel<T, 0>, y, parts, bias, n, m * n, chunks, joins);
+	ck_launch(g,
+		  joins		? join_kernel<T, 0>
+		  : chunks == 8 ? join_kernel<T, 8>
+		  : chunks == 4 ? join_kernel<T, 4>
+		  : chunks == 2 ? join_kernel<T, 2>
+				: join_kernel<T, 0>,
+		  y, parts, bias, n, m * n, chunks, joins);
 }
 
 /* As the last parameter of linear_join says: after each part, how many sums are whole. */
@@ -161,7 +174,8 @@ static long joins_of(int *joins, const long *leaves, long n, long part)
 	return part;
 }
 
-void linear_join_cuda(void *y, enum dtype t, const float *parts, const struct tree_cut *c, const void *bias, long m, long n)
+void linear_join_cuda(void *y, enum dtype t, const float *parts, const struct tree_cut *c,
+		      const void *bias, long m, long n)
 {
 	long all = tree_leaves(c), count = tree_parts_all(c), at = 0;
 	std::vector<long> leaves(count);
@@ -169,7 +183,8 @@ void linear_join_cuda(void *y, enum dtype t, const float *parts, const struct tr
 	const int *on_device;
 
 	for (long r = 0; r < c->ranks; r++)
-		at += tree_parts(leaves.data() + at, c->first[r], c->first[r + 1] - c->first[r], all);
+		at += tree_parts(leaves.data() + at, c->first[r], c->first[r + 1] - c->first[r],
+				 all);
 	joins_of(joins.data(), leaves.data(), all, 0);
 	on_device = cuda_upload_array(joins.data(), count);
 	if (t == DTYPE_BF16)
@@ -178,9 +193,10 @@ void linear_join_cuda(void *y, enum dtype t, const float *parts, const struct tr
 		join("linear_join", (float *)y, parts, (const float *)bias, m, n, count, on_device);
 }
 
-/* -- products --------------------------------------------------------------------------------------------------------------- */
+/* -- products -------------------------------------------------------------------------------- */
 
-static struct product forward_of(const char *op, void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias, long m)
+static struct product forward_of(const char *op, void *y, enum dtype ty, const void *x,
+				 const struct matrix *w, const void *bias, long m)
 {
 	long length = w->k / w->chunks, wide = 16 / (long)dtype_size(w->t);
 	struct product p = {};
@@ -218,9 +234,11 @@ static void run(const struct product &p, enum dtype t, const struct experts *x, 
 /* Few blocks, and chunks to share out. */
 static bool to_be_split(const struct product *p, enum dtype t, const struct experts *x)
 {
-	long high = product_is_small(p, x) ? 16 : 64, wide = high == 16 && t == DTYPE_BF16 ? 32 : 64;
+	long high = product_is_small(p, x) ? 16 : 64,
+	     wide = high == 16 && t == DTYPE_BF16 ? 32 : 64;
 
-	return p->chunks > 1 && p->chunks < 65536 && 2 * product_blocks(p, x, high, wide) <= cuda_processors;
+	return p->chunks > 1 && p->chunks < 65536 &&
+	       2 * product_blocks(p, x, high, wide) <= cuda_processors;
 }
 
 /* Each chunk's sums, [chunks][m][n] of scratch. */
@@ -251,24 +269,30 @@ static void forward(const struct product &p, enum dtype t, const struct experts 
 		join(p.op, (bf16 *)p.y, parts, (const bf16 *)p.bias, p.m, p.n, p.chunks, nullptr);
 	else
 		ck_launch({ p.op, dim3(ck_blocks(p.m * p.n, THREADS)), dim3(THREADS), 0 },
-			  p.chunks == 8 ? join_logits_kernel<8> : p.chunks == 4 ? join_logits_kernel<4> : join_logits_kernel<0>,
+			  p.chunks == 8	  ? join_logits_kernel<8>
+			  : p.chunks == 4 ? join_logits_kernel<4>
+					  : join_logits_kernel<0>,
 			  (float *)p.y, parts, (const bf16 *)p.bias, p.n, p.m * p.n, p.chunks);
 }
 
-void linear_fwd_cuda(void *y, enum dtype ty, const void *x, const struct matrix *w, const void *bias, long m)
+void linear_fwd_cuda(void *y, enum dtype ty, const void *x, const struct matrix *w,
+		     const void *bias, long m)
 {
 	forward(forward_of("linear_fwd", y, ty, x, w, bias, m), w->t, nullptr);
 }
 
-void grouped_fwd_cuda(void *y, enum dtype ty, const void *x, const struct matrix *w, const long *offset, long experts)
+void grouped_fwd_cuda(void *y, enum dtype ty, const void *x, const struct matrix *w,
+		      const long *offset, long experts)
 {
 	struct experts all = { w, offset, experts };
 
 	if (experts > 0)
-		forward(forward_of("grouped_fwd", y, ty, x, w, nullptr, offset[experts]), w->t, &all);
+		forward(forward_of("grouped_fwd", y, ty, x, w, nullptr, offset[experts]), w->t,
+			&all);
 }
 
-void linear_parts_cuda(float *y, const void *x, const struct matrix *w, long first, long all, long m)
+void linear_parts_cuda(float *y, const void *x, const struct matrix *w, long first, long all,
+		       long m)
 {
 	struct product p = forward_of("linear_parts", y, DTYPE_F32, x, w, nullptr, m);
 	std::vector<long> leaves(tree_parts(nullptr, first, w->chunks, all));
@@ -285,7 +309,8 @@ void linear_parts_cuda(float *y, const void *x, const struct matrix *w, long fir
 		p.chunks = leaves[i];
 		p.paired = w->n % 2 == 0 && (uintptr_t)y % 8 == 0;
 		if (split)
-			join("linear_parts", y, sums + at * m * w->n, (const float *)nullptr, m, w->n, p.chunks, nullptr);
+			join("linear_parts", y, sums + at * m * w->n, (const float *)nullptr, m,
+			     w->n, p.chunks, nullptr);
 		else
 			run(p, w->t, nullptr, 1);
 		at += leaves[i];

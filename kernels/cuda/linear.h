@@ -5,7 +5,10 @@
 
 #include "kernels/cuda/backend.h"
 
-/* How far the chunks of a row of w->fwd are apart, in values: a chunk's length, rounded up to 16 bytes. */
+/*
+ * How far the chunks of a row of w->fwd are apart, in values: a chunk's length, rounded up to 16
+ * bytes.
+ */
 long matrix_packed(const struct matrix *w);
 
 #endif

@@ -3,15 +3,17 @@
 #include "kernels/cuda/linear_product.h"
 
 /*
- * Backward products (linear_product.h), and the column sums of dbias: m n e bytes, 8192 x 4096 of bf16: 16 us.  Runs of RUN rows are
- * summed apart, a column a thread, and joined in order.
+ * Backward products (linear_kernel.h), and the column sums of dbias: m n e bytes, 8192 x 4096 of
+ * bf16: 16 us. Runs of RUN rows are summed apart, a column a thread, and joined in order.
  */
 
 enum { THREADS = 256, RUN = 64 };
 
-template <class T> __global__ void __launch_bounds__(THREADS) dbias_kernel(float *part, const T *dy, long rows, long n)
+template <class T> __global__ void __launch_bounds__(THREADS)
+	dbias_kernel(float *part, const T *dy, long rows, long n)
 {
-	long c = (long)blockIdx.x * THREADS + threadIdx.x, first = (long)blockIdx.y * RUN, end = min(first + RUN, rows);
+	long c = (long)blockIdx.x * THREADS + threadIdx.x, first = (long)blockIdx.y * RUN,
+	     end = min(first + RUN, rows);
 	float s = 0;
 
 	if (c >= n)
@@ -23,7 +25,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) dbias_kernel(float
 }
 
 /* dbias[c] + part[0][c] + part[1][c] + ... */
-static __global__ void __launch_bounds__(THREADS) dbias_join_kernel(float *dbias, const float *part, long runs, long n)
+static __global__ void __launch_bounds__(THREADS)
+	dbias_join_kernel(float *dbias, const float *part, long runs, long n)
 {
 	long c = (long)blockIdx.x * THREADS + threadIdx.x;
 	float s;
@@ -42,16 +45,20 @@ template <class T> static void column_sums(float *dbias, const T *dy, long m, lo
 	constexpr long MOST = 65535; /* runs are a grid's y */
 
 	for (long first = 0; first < m; first += MOST * RUN) {
-		long rows = m - first < MOST * RUN ? m - first : MOST * RUN, runs = (rows + RUN - 1) / RUN;
+		long rows = m - first < MOST * RUN ? m - first : MOST * RUN,
+		     runs = (rows + RUN - 1) / RUN;
 		float *part = (float *)cuda_scratch(CUDA_SCRATCH_A, (size_t)(runs * n) * 4);
 
-		ck_launch({ "linear_dw", dim3(ck_blocks(n, THREADS), (unsigned)runs), dim3(THREADS), 0 }, dbias_kernel<T>, part, dy + first * n,
-			  rows, n);
-		ck_launch({ "linear_dw", dim3(ck_blocks(n, THREADS)), dim3(THREADS), 0 }, dbias_join_kernel, dbias, part, runs, n);
+		ck_launch({ "linear_dw", dim3(ck_blocks(n, THREADS), (unsigned)runs), dim3(THREADS),
+			    0 },
+			  dbias_kernel<T>, part, dy + first * n, rows, n);
+		ck_launch({ "linear_dw", dim3(ck_blocks(n, THREADS)), dim3(THREADS), 0 },
+			  dbias_join_kernel, dbias, part, runs, n);
 	}
 }
 
-static struct product weights_of(const char *op, float *dw, const void *dy, const void *x, long m, long n, long k, enum dtype t)
+static struct product weights_of(const char *op, float *dw, const void *dy, const void *x, long m,
+				 long n, long k, enum dtype t)
 {
 	long wide = 16 / (long)dtype_size(t);
 	struct product p = {};
@@ -74,7 +81,8 @@ static struct product weights_of(const char *op, float *dw, const void *dy, cons
 	return p;
 }
 
-void linear_dw_cuda(float *dw, float *dbias, const void *dy, const void *x, long m, long n, long k, enum dtype t)
+void linear_dw_cuda(float *dw, float *dbias, const void *dy, const void *x, long m, long n, long k,
+		    enum dtype t)
 {
 	struct product p = weights_of("linear_dw", dw, dy, x, m, n, k, t);
 
@@ -91,7 +99,8 @@ void linear_dw_cuda(float *dw, float *dbias, const void *dy, const void *x, long
 }
 
 /* Experts are a grid's y. */
-void grouped_dw_cuda(float *dw, const void *dy, const void *x, const long *offset, long experts, long n, long k, enum dtype t)
+void grouped_dw_cuda(float *dw, const void *dy, const void *x, const long *offset, long experts,
+		     long n, long k, enum dtype t)
 {
 	constexpr long MOST = 65535;
 	struct product p = weights_of("grouped_dw", dw, dy, x, 0, n, k, t);
@@ -110,8 +119,8 @@ void grouped_dw_cuda(float *dw, const void *dy, const void *x, const long *offse
 	}
 }
 
-static void run_dx(const char *op, void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m, bool add,
-		   const struct experts *all)
+static void run_dx(const char *op, void *dx, enum dtype tx, const void *dy, const struct matrix *w,
+		   long m, bool add, const struct experts *all)
 {
 	long wide = 16 / (long)dtype_size(w->t);
 	struct product p = {};
@@ -143,12 +152,14 @@ static void run_dx(const char *op, void *dx, enum dtype tx, const void *dy, cons
 		product_run<float, DX>(p, all, 1);
 }
 
-void linear_dx_cuda(void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m, bool add)
+void linear_dx_cuda(void *dx, enum dtype tx, const void *dy, const struct matrix *w, long m,
+		    bool add)
 {
 	run_dx("linear_dx", dx, tx, dy, w, m, add, nullptr);
 }
 
-void grouped_dx_cuda(void *dx, enum dtype tx, const void *dy, const struct matrix *w, const long *offset, long experts, bool add)
+void grouped_dx_cuda(void *dx, enum dtype tx, const void *dy, const struct matrix *w,
+		     const long *offset, long experts, bool add)
 {
 	struct experts all = { w, offset, experts };
 

@@ -1,7 +1,7 @@
 /*
- * Products of experts' rows on the CUDA backend: each row has the bits that linear_fwd and linear_dx give it with its expert's matrix,
- * each expert's gradient those of linear_dw; those are held against float64 here once more.  Experts without rows, with one, with more
- * than a tile.
+ * Products of experts' rows on the CUDA backend: each row has the bits that linear_fwd and
+ * linear_dx give it with its expert's matrix, each expert's gradient those of linear_dw; those
+ * are held against float64 here once more. Experts without rows, with one, with more than a tile.
  */
 #include "tests/kernels/cuda.h"
 
@@ -44,7 +44,8 @@ static void data_init(struct data *d, const struct layer *l, enum dtype t)
 	for (long e = 0; e < l->experts; e++) {
 		d->offset[e + 1] = d->offset[e] + l->rows[e];
 		cuda->matrix_init(&d->w[e], t, l->n, l->k, l->chunks, true);
-		cuda->matrix_load(&d->w[e], (char *)d->values.dev + (size_t)(e * l->n * l->k) * dtype_size(t));
+		cuda->matrix_load(&d->w[e], (char *)d->values.dev +
+						    (size_t)(e * l->n * l->k) * dtype_size(t));
 	}
 	d->m = d->offset[l->experts];
 }
@@ -78,7 +79,8 @@ static void give_back(long *o, long experts)
 
 static void forward(const struct layer *l, struct data *d, enum dtype t, enum dtype ty)
 {
-	struct array x = array_new(d->m * l->k, t, 32, 1), y = array_new(d->m * l->n, ty, 33, 0), one = array_new(d->m * l->n, ty, 34, 0);
+	struct array x = array_new(d->m * l->k, t, 32, 1), y = array_new(d->m * l->n, ty, 33, 0),
+		     one = array_new(d->m * l->n, ty, 34, 0);
 	double *want = xcalloc((size_t)(d->m * l->n) + 1, sizeof(double));
 	long *o = lent(d, l->experts);
 
@@ -87,10 +89,13 @@ static void forward(const struct layer *l, struct data *d, enum dtype t, enum dt
 	for (long e = 0; e < l->experts; e++) {
 		for (long r = d->offset[e]; r < d->offset[e + 1]; r++)
 			for (long i = 0; i < l->n * l->k; i++)
-				want[r * l->n + i / l->k] += x.x[r * l->k + i % l->k] * d->values.x[e * l->n * l->k + i];
-		cuda->linear_fwd(row_of(&one, d->offset[e], l->n), ty, row_of(&x, d->offset[e], l->k), &d->w[e], NULL, l->rows[e]);
+				want[r * l->n + i / l->k] +=
+					x.x[r * l->k + i % l->k] * d->values.x[e * l->n * l->k + i];
+		cuda->linear_fwd(row_of(&one, d->offset[e], l->n), ty,
+				 row_of(&x, d->offset[e], l->k), &d->w[e], NULL, l->rows[e]);
 	}
-	near(&y, want, "grouped_fwd %s to %s, %ld rows of %ld experts, %ld x %ld", name(t), name(ty), d->m, l->experts, l->n, l->k);
+	near(&y, want, "grouped_fwd %s to %s, %ld rows of %ld experts, %ld x %ld", name(t),
+	     name(ty), d->m, l->experts, l->n, l->k);
 	array_get(&one);
 	ok(same(&y, &one), "the bits of linear_fwd");
 	array_free(&x);
@@ -101,7 +106,8 @@ static void forward(const struct layer *l, struct data *d, enum dtype t, enum dt
 
 static void backward_x(const struct layer *l, struct data *d, enum dtype t, enum dtype tx, bool add)
 {
-	struct array dy = array_new(d->m * l->n, t, 35, 1), dx = array_new(d->m * l->k, tx, 36, 1), one = array_new(d->m * l->k, tx, 36, 1);
+	struct array dy = array_new(d->m * l->n, t, 35, 1), dx = array_new(d->m * l->k, tx, 36, 1),
+		     one = array_new(d->m * l->k, tx, 36, 1);
 	double *want = xcalloc((size_t)(d->m * l->k) + 1, sizeof(double));
 	long *o = lent(d, l->experts);
 
@@ -112,8 +118,10 @@ static void backward_x(const struct layer *l, struct data *d, enum dtype t, enum
 	for (long e = 0; e < l->experts; e++) {
 		for (long r = d->offset[e]; r < d->offset[e + 1]; r++)
 			for (long i = 0; i < l->n * l->k; i++)
-				want[r * l->k + i % l->k] += dy.x[r * l->n + i / l->k] * d->values.x[e * l->n * l->k + i];
-		cuda->linear_dx(row_of(&one, d->offset[e], l->k), tx, row_of(&dy, d->offset[e], l->n), &d->w[e], l->rows[e], add);
+				want[r * l->k + i % l->k] += dy.x[r * l->n + i / l->k] *
+							     d->values.x[e * l->n * l->k + i];
+		cuda->linear_dx(row_of(&one, d->offset[e], l->k), tx,
+				row_of(&dy, d->offset[e], l->n), &d->w[e], l->rows[e], add);
 	}
 	near(&dx, want, "grouped_dx %s to %s%s", name(t), name(tx), add ? ", added" : "");
 	array_get(&one);
@@ -128,7 +136,8 @@ static void backward_w(const struct layer *l, struct data *d, enum dtype t)
 {
 	long size = l->n * l->k;
 	struct array dy = array_new(d->m * l->n, t, 37, 1), x = array_new(d->m * l->k, t, 38, 1);
-	struct array dw = array_new(l->experts * size, DTYPE_F32, 39, 1), one = array_new(l->experts * size, DTYPE_F32, 39, 1);
+	struct array dw = array_new(l->experts * size, DTYPE_F32, 39, 1),
+		     one = array_new(l->experts * size, DTYPE_F32, 39, 1);
 	double *want = xmalloc((size_t)dw.n * sizeof(double));
 	long *o = lent(d, l->experts);
 
@@ -138,9 +147,10 @@ static void backward_w(const struct layer *l, struct data *d, enum dtype t)
 	for (long e = 0; e < l->experts; e++) {
 		for (long r = d->offset[e]; r < d->offset[e + 1]; r++)
 			for (long i = 0; i < size; i++)
-				want[e * size + i] += dy.x[r * l->n + i / l->k] * x.x[r * l->k + i % l->k];
-		cuda->linear_dw((float *)one.dev + e * size, NULL, row_of(&dy, d->offset[e], l->n), row_of(&x, d->offset[e], l->k), l->rows[e],
-				l->n, l->k, t);
+				want[e * size + i] +=
+					dy.x[r * l->n + i / l->k] * x.x[r * l->k + i % l->k];
+		cuda->linear_dw((float *)one.dev + e * size, NULL, row_of(&dy, d->offset[e], l->n),
+				row_of(&x, d->offset[e], l->k), l->rows[e], l->n, l->k, t);
 	}
 	near(&dw, want, "grouped_dw %s", name(t));
 	array_get(&one);
