@@ -62,7 +62,9 @@ static bool step(cudaStream_t s)
 	if (s->running || s->work.empty())
 		return false;
 	s->running = true;
+	emu_open();
 	done = s->work.front()();
+	emu_close();
 	s->running = false;
 	if (!done)
 		return false;
@@ -240,10 +242,12 @@ static cudaError_t take(void **p, size_t bytes, bool device)
 	*p = nullptr;
 	if (device && (bytes > capacity() || used > capacity() - bytes))
 		return result(cudaErrorMemoryAllocation);
-	*p = aligned_alloc(256, whole);
+	*p = device && emu_guards() ? emu_guarded(whole, capacity()) : aligned_alloc(256, whole);
 	if (!*p)
 		return result(cudaErrorMemoryAllocation);
+	emu_open();
 	emu_fill(*p, 0xff, whole);
+	emu_close();
 	san_hide((char *)*p + bytes, whole - bytes);
 	memory[(char *)*p] = { bytes ? bytes : 1, device, 0 };
 	used += device ? bytes : 0;
@@ -262,7 +266,10 @@ static cudaError_t give(void *p, bool device)
 	used -= device ? it->second.bytes : 0;
 	san_show(p, (it->second.bytes + 255) / 256 * 256 + 256);
 	memory.erase(it);
-	free(p);
+	if (device && emu_guards())
+		emu_unguarded(p);
+	else
+		free(p);
 	return cudaSuccess;
 }
 

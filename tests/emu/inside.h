@@ -87,6 +87,13 @@ extern uint64_t emu_switches, emu_meetings;
 void emu_enqueue(cudaStream_t s, std::function<bool()> f);
 bool emu_holds(const void *p, size_t bytes);
 
+/* guard.cpp: memory of the device that is open only between emu_open() and emu_close(); `most`: that there can ever be */
+bool emu_guards(void);
+void *emu_guarded(size_t bytes, size_t most);
+void emu_unguarded(void *p);
+void emu_open(void);
+void emu_close(void);
+
 /* nccl.cpp: sleep until another rank may have sent something.  False: nothing waits for a rank. */
 bool emu_ranks_wait(void);
 
