@@ -186,6 +186,9 @@ BENCHES := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/bench/bench_*.
 $(BENCHES): %: %.c.o $(K) $(C)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS_COMMON) -o $@
 
+$(BUILD)/tests/gpu/bench_ops $(BUILD)/tests/gpu/bench_model: %: %.c.o $(K) $(C)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS_COMMON) -o $@
+
 # A test may link only what its folder may depend on: the linker guards the direction.
 $(TESTS): $(TEST_MPI_SO)
 $(filter $(BUILD)/tests/libcommon/%,$(TESTS)): $(C)
@@ -219,7 +222,7 @@ setup:                          ## install the Debian packages that building and
 check: setup                    ## run every test that this machine can run (no GPU needed)
 	@$(MAKE) --no-print-directory check-built
 check-built: $(TESTS) $(BINS) $(AIDS) $(MPI_SO) $(CUDA_SO) $(BUILD)/$(PLUGIN) $(if $(EMU_HERE),emu)
-	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/% tests/rows/% tests/emu/%,$(wildcard tests/*/*.sh))
+	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS) $(filter-out tests/lib/% tests/bench/% tests/ci/% tests/rows/% tests/emu/% tests/gpu/%,$(wildcard tests/*/*.sh))
 tests-built: $(TESTS) $(AIDS)
 unit: $(TESTS)                  ## only the C tests
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/lib/run.sh $(TESTS)
@@ -238,8 +241,10 @@ layers:                         ## no folder includes one above or beside it
 	@! grep -rnE '#include "(tools|formats)/' kernels
 	@! grep -rnE '#include <(hdf5|H5)' --include='*.[ch]' libcommon kernels tools
 	@! grep -rnE '#include "[a-z_]+\.h"' --include='*.[ch]' libcommon formats kernels tools
-rows: $(TESTS) $(BINS) $(AIDS)  ## one line for each acceptance row: ROW name value goal ok|short
+rows: $(TESTS) $(BINS) $(AIDS) $(if $(EMU_HERE),emu)  ## one line for each acceptance row: ROW name value goal ok|short
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/rows/run.sh
+gpu: setup                      ## tests and measurements on a GPU, 8 minutes at most; goes on where it stopped
+	@sh tests/gpu/run.sh
 bench: $(BENCHES) $(BINS) $(AIDS) $(TEST_MPI_SO)  ## measure the kernels here, beside the machine's peak, and reshard beside cp and PyTorch
 	@for b in $(BENCHES); do $$b; done
 	@BUILD=$(abspath $(BUILD)) BIN=$(abspath $(BIN)) sh tests/bench/reshard.sh

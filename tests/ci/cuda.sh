@@ -11,6 +11,12 @@ if [ -f "${CUDA_HOME:-/usr/local/cuda}/include/cuda_bf16.h" ]; then
 else
 	skip "the CUDA backend on an emulated device" "NVIDIA's headers are not here; see docs/cuda.md"
 fi
+if [ -e "$BUILD/emu-plain/cairn-cuda.so" ]; then
+	sh tests/gpu/run.sh --tiny "$TEST_TMP/gpu" >table 2>full
+	ok $? "tests/gpu/run.sh --tiny from end to end: $(grep -c '^|' table) lines"
+	grep -v ' s$' full | head -n 20 | sed 's/^/# /'
+	rm -f table
+fi
 nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
 if [ ! -x "$nvcc" ]; then
 	skip "registers of the kernels" "nvcc is not here"

@@ -117,6 +117,7 @@ script() {
 }
 script speed
 script parallel
+script cuda
 if [ "${ROWS_LONG:-0}" = 1 ]; then
 	script load-save
 	script reshard
