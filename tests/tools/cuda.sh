@@ -72,7 +72,9 @@ greedy() {
 	done
 	[ -s "$1.cpu.ids" ] && cmp "$1.cpu.ids" "$1.cuda.ids"; ok $? "$1: the same greedy ids"
 }
-# learn NAME: two updates of SFT
+worst() { sed -n 's/.*"relative": \([-0-9.e+naif]*\).*/\1/p' | sort -g | tail -n 1; }
+# learn NAME: two updates of SFT.  What a bias of the keys adds is nearly the same for all keys of a query, which softmax does not see:
+# its gradient is nearly all rounding, and Adam makes steps of the same size of it.
 learn() {
 	for d in cpu cuda; do
 		run 0 "$1: two steps of SFT, $d" cairn train-step "$1" --data train.jsonl --steps 2 -c recipe.yaml --device $d -o "$1.$d.sft" \
@@ -83,9 +85,10 @@ learn() {
 	near "$(cat "$1.cuda.loss")" "$(cat "$1.cpu.loss")" "$1: loss"
 	near "$(cat "$1.cuda.norm")" "$(cat "$1.cpu.norm")" "$1: norm of the gradient"
 	cairn inspect --diff "$1.cpu.sft" "$1.cuda.sft" --json >"$1.diff"
-	worst=$(grep '"slot": "weight"' "$1.diff" | sed -n 's/.*"relative": \([-0-9.e+naif]*\).*/\1/p' | sort -g | tail -n 1)
-	awk -v w="$worst" -v n="$(wc -l <"$1.diff")" 'BEGIN { exit !(n > 5 && w ~ /[0-9]/ && w + 0 <= 1e-5) }'
-	ok $? "$1: weights after 2 updates, of their norm: ${worst:-none}"
+	grep '"slot": "weight"' "$1.diff" >"$1.weights"
+	most=$(grep -v 'k_proj.bias' "$1.weights" | worst) bias=$(grep 'k_proj.bias' "$1.weights" | worst)
+	awk -v w="$most" -v b="${bias:-0}" -v n="$(wc -l <"$1.weights")" 'BEGIN { exit !(n > 5 && w ~ /[0-9]/ && w + 0 <= 1e-5 && b + 0 <= 1e-4) }'
+	ok $? "$1: weights after 2 updates, of their norm: ${most:-none}"
 }
 # -- bfloat16: exactly on-policy ---------------------------------------------------------------------------
 exact() {
@@ -96,7 +99,7 @@ exact() {
 	cmp -s "$name.one/samples-0000.h5" "$name.drawn/samples-0000.h5"; ok $? "$name: one by one the same file"
 	run 0 "$name: score finds every bit again" cairn score "$name.drawn" --policy "$name" --reference "$name" "$@" -o "$name.scored"
 	run 0 "$name: train-step" cairn train-step "$name" "$name.scored" "$@" -o "$name.next"
-	is "$(metric train/logprob_bits_different)" 0 "$name: log-probabilities of $(metric train/logprob_compared) tokens, 0 differ"
+	is "$(metric train/logprob_bits_different)" 0 "$name: log-probabilities of $(metric train/logprob_tokens_compared) tokens, 0 differ"
 }
 
 greedy llama; learn llama; exact llama
