@@ -60,11 +60,11 @@ static double pairs(const struct model_config *c, long seqs, long length)
 	return (double)seqs * (double)length * (double)(length + 1) / 2 * (double)(c->heads * c->head_dim) * (double)c->layers;
 }
 
-static void say(const char *shape, const char *what, double seconds, double tokens, double bytes, double flops)
+static void say(const char *shape, const char *what, long seqs, long length, double seconds, double tokens, double bytes, double flops)
 {
 	char name[128];
 
-	snprintf(name, sizeof(name), "%s, %s: %.0f tokens/s", shape, what, tokens / seconds);
+	snprintf(name, sizeof(name), "%s, %s %ld x %ld: %.0f tokens/s", tiny ? "tiny" : shape, what, seqs, length, tokens / seconds);
 	report(name, seconds, bytes, flops);
 }
 
@@ -95,7 +95,7 @@ static void generation(struct model *m, const char *shape, bool decode)
 	wait_all();
 	if (!decode) {
 		t = SECONDS(extend(c, s, row, seqs, 0, length));
-		say(shape, "prefill 4 x 2048", t, (double)(seqs * length), 0,
+		say(shape, "prefill", seqs, length, t, (double)(seqs * length), 0,
 		    2 * (w - (double)m->table.config.vocab * (double)m->table.config.hidden) * (double)(seqs * length) +
 		    4 * pairs(&m->table.config, seqs, length));
 	} else {
@@ -111,7 +111,7 @@ static void generation(struct model *m, const char *shape, bool decode)
 			kv += 4. * (double)(seqs * at * m->table.config.kv_heads * m->table.config.head_dim * m->table.config.layers);
 		}
 		t = (now() - t) / (double)steps;
-		say(shape, "decode of 64 at 1024", t, (double)seqs, 2 * w + kv / (double)steps, 2 * w * (double)seqs);
+		say(shape, "decode", seqs, length, t, (double)seqs, 2 * w + kv / (double)steps, 2 * w * (double)seqs);
 		free(how);
 	}
 	for (long i = 0; i < seqs; i++)
@@ -153,7 +153,7 @@ static void train(struct model *m, const char *shape)
 	}
 	for (long i = 0; i <= seqs; i++)
 		cu[i] = i * each;
-	say(shape, "train-step, 4 x 4096", SECONDS(step(m, p, &b, target, lp, dlp)), (double)T, 0,
+	say(shape, "train-step", seqs, each, SECONDS(step(m, p, &b, target, lp, dlp)), (double)T, 0,
 	    6 * weights(m) * (double)T + 12 * pairs(&m->table.config, seqs, each));
 	pass_free(p);
 	free(ids);
