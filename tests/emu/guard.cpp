@@ -7,12 +7,13 @@
 #include <sys/mman.h>
 
 /*
- * EMU_GUARD=1: what the host must not touch it cannot.  Memory of the device is then one range of addresses that is open only while
- * work of a stream runs; a program that reads or writes it anywhere else ends with the address.
+ * EMU_GUARD=1: what the host must not touch it cannot.  Memory of the device is then one range of
+ * addresses that is open only while work of a stream runs; a program that reads or writes it
+ * anywhere else ends with the address.
  */
 
 static char *begin;
-static size_t size, high;       /* of the range; what was ever given */
+static size_t size, high; /* of the range; what was ever given */
 static auto &idle = *new std::multimap<size_t, char *>();
 static auto &bytes_of = *new std::map<char *, size_t>();
 static int depth;
@@ -40,7 +41,8 @@ static void reserve(size_t most)
 	struct sigaction act = {};
 
 	size = 2 * most;
-	begin = (char *)mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	begin = (char *)mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			     -1, 0);
 	if (begin == MAP_FAILED)
 		emu_fail("no range of %zu addresses", size);
 	other.ss_sp = stack;

@@ -2,9 +2,10 @@
 #define TESTS_GPU_MEASURE_H
 
 /*
- * What the measurements of the GPU share.  Floors stand on two rates: of a copy, measured here (read plus written bytes a second), and
- * of bfloat16 products, which CAIRN_GPU_MATRIX gives in FLOP/s where PyTorch was there to measure it, else the 790e12 that cuBLAS
- * reaches on an H200.  A line: name, microseconds, what that is, microseconds of the floor, floor / time; between tabs.
+ * What the measurements of the GPU share.  Floors stand on two rates: of a copy, measured here
+ * (read plus written bytes a second), and of bfloat16 products, which CAIRN_GPU_MATRIX gives in
+ * FLOP/s where PyTorch was there to measure it, else the 790e12 that cuBLAS reaches on an H200.  A
+ * line: name, microseconds, what that is, microseconds of the floor, floor / time; between tabs.
  */
 
 #include <stdio.h>
@@ -38,31 +39,38 @@ static inline void wait_all(void)
 	k->get(&x, probe, sizeof(x));
 }
 
-/* Seconds of a call: the best of three rounds of so many that a round takes 15 ms; the first call of all warms up. */
-#define SECONDS(call) ({ \
-	double best_ = 1e30, begin_, s_; \
-	long n_ = 1; \
-	call; \
-	wait_all(); \
-	for (int round_ = 0; round_ < (tiny ? 1 : 4); round_++) { \
-		begin_ = now(); \
-		for (long i_ = 0; i_ < n_; i_++) { call; } \
+/* Seconds of a call: the best of three rounds of so many that a round takes 15 ms; the first call
+ * of all warms up. */
+#define SECONDS(call) \
+	({ \
+		double best_ = 1e30, begin_, s_; \
+		long n_ = 1; \
+		call; \
 		wait_all(); \
-		s_ = (now() - begin_) / (double)n_; \
-		best_ = s_ < best_ ? s_ : best_; \
-		if (!round_) \
-			n_ = 0.015 / s_ > 1 ? (long)(0.015 / s_) : 1; \
-	} \
-	best_; })
+		for (int round_ = 0; round_ < (tiny ? 1 : 4); round_++) { \
+			begin_ = now(); \
+			for (long i_ = 0; i_ < n_; i_++) { \
+				call; \
+			} \
+			wait_all(); \
+			s_ = (now() - begin_) / (double)n_; \
+			best_ = s_ < best_ ? s_ : best_; \
+			if (!round_) \
+				n_ = 0.015 / s_ > 1 ? (long)(0.015 / s_) : 1; \
+		} \
+		best_; \
+	})
 
 /* A line of the table. */
 static inline void report(const char *name, double seconds, double bytes, double flops)
 {
-	double floor = bytes / copy_rate > flops / matrix_rate ? bytes / copy_rate : flops / matrix_rate;
+	double floor =
+		bytes / copy_rate > flops / matrix_rate ? bytes / copy_rate : flops / matrix_rate;
 	bool moved = bytes / copy_rate > flops / matrix_rate;
 
-	printf("%s\t%.1f\t%.3g %s\t%.1f\t%.2f\n", name, 1e6 * seconds, moved ? bytes / seconds / 1e12 : flops / seconds / 1e12,
-	       moved ? "TB/s" : "TFLOP/s", 1e6 * floor, floor / seconds);
+	printf("%s\t%.1f\t%.3g %s\t%.1f\t%.2f\n", name, 1e6 * seconds,
+	       moved ? bytes / seconds / 1e12 : flops / seconds / 1e12, moved ? "TB/s" : "TFLOP/s",
+	       1e6 * floor, floor / seconds);
 	fflush(stdout);
 }
 
@@ -73,13 +81,16 @@ static inline void *values(long n, enum dtype t, float scale)
 	size_t e = dtype_size(t);
 	long period = n < PERIOD ? n : PERIOD;
 	float *f = xmalloc((size_t)period * 4 + 4);
-	void *host = xmalloc((size_t)period * e + 1), *p = k->alloc((size_t)n * e + 1, "a bench's array");
+	void *host = xmalloc((size_t)period * e + 1),
+	     *p = k->alloc((size_t)n * e + 1, "a bench's array");
 
 	for (long i = 0; i < period; i++)
-		f[i] = scale * (2 * rng_uniform(rng_key(1, RNG_TEST, (uint64_t)n), (uint64_t)i, 0, 0) - 1);
+		f[i] = scale *
+		       (2 * rng_uniform(rng_key(1, RNG_TEST, (uint64_t)n), (uint64_t)i, 0, 0) - 1);
 	dtype_convert(host, t, f, DTYPE_F32, (size_t)period);
 	for (long i = 0; i < n; i += period)
-		k->put((char *)p + (size_t)i * e, host, (size_t)(n - i < period ? n - i : period) * e);
+		k->put((char *)p + (size_t)i * e, host,
+		       (size_t)(n - i < period ? n - i : period) * e);
 	free(f);
 	free(host);
 	return p;

@@ -1,8 +1,10 @@
 #!/bin/sh
-# run.sh [--tiny] [FOLDER]: everything that wants a GPU, in parts, and one table at the end: ops against the CPU backend, whole programs,
-# log-probabilities to the bit, a GRPO run against the CPU's, compute-sanitizer, each kernel beside its floor, models, PyTorch.  A part
-# that is done stays done in FOLDER (build/gpu): run again, it goes on.  Ends within 8 minutes: parts that no time is left for are named.
-# --tiny: the same lines on the emulated device, in minutes.  CAIRN_PYTHON: a Python that may have PyTorch.
+# run.sh [--tiny] [FOLDER]: everything that wants a GPU, in parts, and one table at the end: ops
+# against the CPU backend, whole programs, log-probabilities to the bit, a GRPO run against the
+# CPU's, compute-sanitizer, each kernel beside its floor, models, PyTorch.  A part that is done
+# stays done in FOLDER (build/gpu): run again, it goes on.  Ends within 8 minutes: parts that no
+# time is left for are named.  --tiny: the same lines on the emulated device, in minutes.
+# CAIRN_PYTHON: a Python that may have PyTorch.
 # shellcheck shell=sh
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -34,7 +36,7 @@ tap() {
 }
 # -- the parts; each prints lines of the table: name, microseconds, what that is, microseconds of the floor, share ---------------
 part_build() {
-	# shellcheck disable=SC2086 # names of targets
+	# shellcheck disable=SC2046,SC2086 # names of targets
 	make -s -j"$(nproc)" CUDA=$cuda BUILD="$BUILD" BIN="$BIN" tools "$BUILD/tests/gpu/bench_ops" "$BUILD/tests/gpu/bench_model" \
 		${tiny:+emu} $(for t in $tests; do echo "$BUILD/emu-plain/$t"; done) >&2
 }
