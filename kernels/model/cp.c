@@ -100,7 +100,7 @@ const void *cp_gather(struct cp *c, const struct ops *k, void *all, const void *
 	if (c->c->size == 1)
 		return mine;
 	count_bytes(c, row_bytes);
-	comm_gather_v(c->c, stage, mine, c->bytes);
+	comm_dev_gather_v(c->c, stage, mine, c->bytes);
 	k->rows_scatter(all, stage, c->row, c->rows, row_bytes);
 	return all;
 }
@@ -123,7 +123,7 @@ void cp_scatter_sum(struct cp *c, const struct ops *k, float *out, const float *
 	for (long r = 0; r < c->c->size; r++)
 		c->bytes[r] = (size_t)((c->first[r + 1] - c->first[r]) * n);
 	k->rows_gather(stage, in, c->row, c->rows, (size_t)n * sizeof(float));
-	comm_scatter_sum_f32(c->c, out, stage, c->bytes);
+	comm_dev_scatter_sum_f32(c->c, out, stage, c->bytes);
 }
 
 void cp_pick(const struct cp *c, void *mine, const void *all, size_t row_bytes)
