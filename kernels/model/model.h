@@ -171,6 +171,8 @@ void pass_backward(struct pass *p, const float *dlp);
  * share, over first and last stage a tied embedding, over DP x CP or EDP all), each into its owner's w->sum.
  */
 void model_reduce_grad(struct model *m);
+/* Begins all of it that has not begun; before a rank waits for others in any other way, since theirs may be under way. */
+void model_reduce_start(struct model *m);
 /*
  * Said before the pass_backward() after which model_reduce_grad() follows: the sums of its upper layers then run beside the lower
  * ones.  Not needed, and without effect on a bit.

@@ -198,4 +198,7 @@ void pipeline_run(struct pipeline *p, const struct pipeline_job *j)
 	p->job = j;
 	p->backward = plan.n * plan.turns;
 	pipeline_walk(&(struct pipeline_stage){ p, run_forward, run_backward }, &plan, stage);
+	/* Others may have begun: no rank may wait for theirs first. */
+	if (j->backward)
+		model_reduce_start(p->m);
 }

@@ -107,11 +107,21 @@ void layer_ready(struct model *m, long layer)
 		ready(m, m->table.layer_at[layer]);
 }
 
-void model_reduce_grad(struct model *m)
+/*
+ * A rank without a pass goes through the layers too: sums of experts and of all else begin in one order on all ranks.
+ */
+void model_reduce_start(struct model *m)
 {
 	if (!(m->flags & MODEL_TRAIN))
 		bug("gradients of a model that only infers");
+	for (long layer = m->table.config.layers; layer-- > 0;)
+		ready(m, m->table.layer_at[layer]);
 	ready(m, 0);
+}
+
+void model_reduce_grad(struct model *m)
+{
+	model_reduce_start(m);
 	for (int i = 0; i < 2; i++)
 		for (long k = 0; k < m->flat[i].started; k++)
 			comm_dev_wait(m->flat[i].comm, &m->flat[i].chunk[k].request);
