@@ -9,6 +9,7 @@
 
 /* One program, one backend. */
 static const struct comm_device *device;
+static pid_t owner;
 
 /* Ranks that name the same device of the same host. */
 static int check_devices(struct comm *world, const char which[COMM_DEVICE_NAME], struct err *e)
@@ -30,6 +31,17 @@ static int check_devices(struct comm *world, const char which[COMM_DEVICE_NAME],
 	return rc;
 }
 
+/* Others may still wait for what this rank has called; the device's library ends before the ranks meet. */
+static void drain(int code, void *arg)
+{
+	const struct comm_device *d = device;
+
+	(void)arg;
+	if (!code && d && getpid() == owner)
+		d->drain();
+	device = NULL;
+}
+
 int comm_use_device(struct comm *world, const struct comm_device *d, struct err *e)
 {
 	char which[COMM_DEVICE_NAME] = "";
@@ -39,6 +51,9 @@ int comm_use_device(struct comm *world, const struct comm_device *d, struct err 
 		return 0;
 	if (comm_agree(world, d->start(which, comm_timeout(), e), e))
 		return -1;
+	owner = getpid();
+	if (on_exit(drain, NULL))
+		die(EX_OSERR, "no room for an exit handler");
 	return check_devices(world, which, e);
 }
 

@@ -31,6 +31,7 @@ struct comm_device {
 	void *(*recv)(void *group, void *p, size_t bytes);
 	void (*wait)(void *request);    /* kernels that are launched from now on */
 	void (*poll)(void);             /* while the host waits for something else */
+	void (*drain)(void);            /* until all that was called is done */
 };
 
 /* comm_device.c, for the files of comm.h */

@@ -119,6 +119,11 @@ static void poll(void)
 		cuda_ok(e, "ranks");
 }
 
+static void drain(void)
+{
+	cuda_ok(cudaDeviceSynchronize(), "the end");
+}
+
 /* -- moving -------------------------------------------------------------------------------------------------- */
 
 static size_t total(const struct group *g, const size_t *bytes)
@@ -477,5 +482,5 @@ static int start(char which[COMM_DEVICE_NAME], long timeout, struct err *e)
 }
 
 const struct comm_device cuda_ranks = {
-	start, new_id, join, part, copy_here, broadcast, gather_v, all_to_all, sum_f32, scatter_sum_f32, send, recv, wait, poll,
+	start, new_id, join, part, copy_here, broadcast, gather_v, all_to_all, sum_f32, scatter_sum_f32, send, recv, wait, poll, drain,
 };

@@ -29,8 +29,8 @@ struct piece { size_t bytes; bool device; int readers; };    /* readers: copies 
 
 static auto &memory = *new std::map<char *, struct piece>();
 static std::map<const void *, int> most_shared;
-static std::vector<cudaStream_t> streams;
-static struct CUstream_st zero;
+static auto &streams = *new std::vector<cudaStream_t>();
+static auto &zero = *new CUstream_st();
 static cudaError_t last = cudaSuccess;
 static size_t used;
 

@@ -8,7 +8,7 @@ if [ ! -e "$BUILD/emu-plain/cairn-cuda.so" ]; then
 	skip "programs over ranks with emulated devices" "NVIDIA's headers are not here; see docs/cuda.md"
 	tap_done
 fi
-export CAIRN_CUDA_SO="$BUILD/emu-plain/cairn-cuda.so" EMU_DEVICES=4 CAIRN_COMM_TIMEOUT=120
+export CAIRN_CUDA_SO="$BUILD/emu-plain/cairn-cuda.so" EMU_DEVICES=4 CAIRN_COMM_TIMEOUT=40
 number() { sed -n "s|.*\"$1\": \([-+0-9.einf]*\).*|\1|p" "${2:-out}" | tail -n 1; }
 close_to() {
 	awk -v x="$1" -v y="$2" 'BEGIN {
