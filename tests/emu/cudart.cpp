@@ -82,6 +82,11 @@ static bool step_any(void)
 	return some;
 }
 
+void emu_step(void)
+{
+	step_any();
+}
+
 static void run_until(cudaStream_t s, uint64_t n)
 {
 	while (s->done < n)

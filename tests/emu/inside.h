@@ -85,6 +85,7 @@ extern uint64_t emu_switches, emu_meetings;
 
 /* cudart.cpp: work of a stream, which is called until it gives true; memory of the device */
 void emu_enqueue(cudaStream_t s, std::function<bool()> f);
+void emu_step(void);    /* one piece of work of each stream, if it can run */
 bool emu_holds(const void *p, size_t bytes);
 
 /* guard.cpp: memory of the device that is open only between emu_open() and emu_close(); `most`: that there can ever be */

@@ -90,10 +90,21 @@ static int connect_to(const uint64_t id[2], int rank, int own)
 
 		if (tries > 60000)
 			emu_fail("rank %d of a communicator does not join", rank);
+		emu_step();
 		nanosleep(&nap, nullptr);
 	}
 	must(write(fd, &own, sizeof(own)) == sizeof(own), "write");
 	return fd;
+}
+
+/* The device goes on while the host waits for others to join: they may wait for it. */
+static int next_rank(int server)
+{
+	struct pollfd p = { server, POLLIN, 0 };
+
+	while (poll(&p, 1, 2) == 0)
+		emu_step();
+	return accept4(server, nullptr, nullptr, SOCK_CLOEXEC);
 }
 
 static int init(void **comm, int size, struct nccl_id id, int rank)
@@ -109,7 +120,7 @@ static int init(void **comm, int size, struct nccl_id id, int rank)
 	for (int i = 0; i < rank; i++)
 		c->peer[(size_t)i].fd = connect_to(c->id, i, rank);
 	for (int i = rank + 1; i < size; i++) {
-		int fd = accept4(server, nullptr, nullptr, SOCK_CLOEXEC);
+		int fd = next_rank(server);
 
 		must(fd >= 0 && read(fd, &from, sizeof(from)) == sizeof(from), "accept");
 		if (from <= rank || from >= size || c->peer[(size_t)from].fd)

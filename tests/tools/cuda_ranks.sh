@@ -8,7 +8,7 @@ if [ ! -e "$BUILD/emu-plain/cairn-cuda.so" ]; then
 	skip "programs over ranks with emulated devices" "NVIDIA's headers are not here; see docs/cuda.md"
 	tap_done
 fi
-export CAIRN_CUDA_SO="$BUILD/emu-plain/cairn-cuda.so" EMU_DEVICES=4 CAIRN_COMM_TIMEOUT=40
+export CAIRN_CUDA_SO="$BUILD/emu-plain/cairn-cuda.so" EMU_DEVICES=4 CAIRN_COMM_TIMEOUT=60
 number() { sed -n "s|.*\"$1\": \([-+0-9.einf]*\).*|\1|p" "${2:-out}" | tail -n 1; }
 close_to() {
 	awk -v x="$1" -v y="$2" 'BEGIN {
@@ -35,7 +35,12 @@ steps="-c sft.yaml --device cuda --data train.jsonl --steps 2 policy.precision=f
 	$key.optimizer.lr=1e-2 $key.scheduler.lr_warmup_iters=0"
 # shellcheck disable=SC2086
 {
-run 0 "two steps on one device" cairn train-step start $steps -o one
+cairn train-step start $steps -o one >out 2>err; rc=$?
+if grep -q 'is not built for cuda yet' err; then
+	skip "programs over ranks with emulated devices" "$(sed 's/.*: //' err | head -n 1)"
+	tap_done
+fi
+ok $rc "two steps on one device"
 cp out one.out
 # on N WHERE [key=value ...]
 on() {
