@@ -81,6 +81,11 @@ done
 echo '{"prompt": "1+1="}' >prompt.jsonl
 run 78 "rollout: too cold a temperature" cairn rollout ck --prompts prompt.jsonl --text policy.generation.temperature=1e-46
 has err 'temperature: found 1e-46' "is named"
+cat >huge.sh <<'END'
+sed -u 's/.*"prompt_id": \([0-9]*\).*"sample_index": \([0-9]*\),.*/{"prompt_id": \1, "sample_index": \2, "reward": -1e300}/'
+END
+run 65 "a reward whose square is not finite" cairn score crash.jsonl -o huge --exec "sh huge.sh" $base $mean
+has err 'sample .prompt [0-9]+, [0-9]+.: found reward -1e\+300, wanted one of at most 1e\+30' "would be an advantage of 0"
 run 66 "a verifier that is not there" cairn score one.jsonl -o nobody --exec "./nowhere" $base
 has err '--exec ./nowhere: the shell cannot run it .status 127.' "is no sample's fault"
 ok "$([ ! -e nobody ] && [ ! -e nobody.journal ]; echo $?)" "without an answer there is no journal"

@@ -64,13 +64,25 @@ static double clipped(double a, const struct recipe *r)
 	return a;
 }
 
+/* Beyond this their squares, or float32, could overflow, and an advantage be 0 or infinite. */
+#define REWARD_MAX 1e30
+
+static double checked(double x, const struct sample *s)
+{
+	if (fabs(x) > REWARD_MAX)
+		die(EX_DATAERR, "sample (prompt %ld, %ld): found reward %g, wanted one of at most %g in size", (long)s->prompt_id,
+		    (long)s->sample_index, x, REWARD_MAX);
+	return x;
+}
+
 static void advantages(struct learning *l, struct samples *set, const struct recipe *r)
 {
 	double *reward = xmalloc((size_t)set->n * sizeof(double)), *a = xmalloc((size_t)set->n * sizeof(double));
 	long to;
 
 	for (long i = 0; i < set->n; i++)
-		reward[i] = set->s[i].reward_valid ? shaped(scaled(set->s[i].reward, r), set->s + i, r) : (double)NAN;
+		reward[i] = set->s[i].reward_valid ?
+			checked(shaped(scaled(set->s[i].reward, r), set->s + i, r), set->s + i) : (double)NAN;
 	for (long from = 0; from < set->n; from = to) {
 		for (to = from; to < set->n && same_group(set->s + from, set->s + to);)
 			to++;
