@@ -7,6 +7,7 @@
 #include "libcommon/opt.h"
 #include "tools/shared/start.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static struct {
 	double prompt, response;
 	const char *memory, *cluster, *at;
 	bool simulate, measure, json, yaml;
-} o = { .top = 3, .most = 4096, .prompt = -1, .response = -1, .cluster = "h200", .at = "." };
+} o = { .gpus = LONG_MIN, .per_node = LONG_MIN, .top = 3, .most = 4096, .prompt = (double)NAN, .response = (double)NAN, .cluster = "h200", .at = "." };
 
 static const struct opt table[] = {
 	OPT_LONG(0, "gpus", &o.gpus, "N", "in all; else cluster.num_nodes times cluster.gpus_per_node of the recipe"),
@@ -79,13 +80,15 @@ static void find_cluster(struct cluster *c, const struct recipe *r)
 		if (c->memory <= 0)
 			die(EX_USAGE, "--gpu-memory %s: wanted bytes, as 80e9 or 141GB", o.memory);
 	}
-	if (o.per_node < 0 || o.gpus < 0 || o.top < 1 || o.most < 1)
+	if (o.prompt < 0 || o.response < 0)
+		die(EX_USAGE, "--mean-prompt and --mean-response want 0 tokens or more");
+	if ((o.per_node < 1 && o.per_node != LONG_MIN) || (o.gpus < 1 && o.gpus != LONG_MIN) || o.top < 1 || o.most < 1)
 		die(EX_USAGE, "--gpus, --gpus-per-node, --top and --most want at least 1");
-	if (o.per_node)
+	if (o.per_node != LONG_MIN)
 		c->gpus_per_node = o.per_node;
 	else if (recipe_is_set(r, "cluster.gpus_per_node"))
 		c->gpus_per_node = recipe_int(r, "cluster.gpus_per_node");
-	c->gpus = o.gpus ? o.gpus : recipe_int(r, "cluster.num_nodes") * c->gpus_per_node;
+	c->gpus = o.gpus != LONG_MIN ? o.gpus : recipe_int(r, "cluster.num_nodes") * c->gpus_per_node;
 	if (c->gpus_per_node < 1 || c->gpus < 1 || c->gpus > 1 << 20)
 		die(EX_USAGE, "%ld GPUs, %ld a node: wanted 1 to 1048576", c->gpus, c->gpus_per_node);
 	if (c->gpus > c->gpus_per_node && c->gpus % c->gpus_per_node)

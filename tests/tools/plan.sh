@@ -104,4 +104,8 @@ has out '"gpus_per_node": 4.*"latency": [0-9.e-]+.*"sum_link": \{"2": [0-9.e+]+,
 cp out four.json
 # shellcheck disable=SC2086
 run 0 "goes in again" cairn plan 8b.json --gpus 4 --gpu-memory 1e12 --cluster four.json $grpo --simulate --most 4
+for word in "--gpus 0" "--gpus -2" "--gpus-per-node 0" "--mean-prompt -4" "--mean-response -1"; do
+	# shellcheck disable=SC2086
+	run 64 "$word" cairn plan 8b.json $word $grpo
+done
 tap_done
