@@ -34,8 +34,7 @@ if [ "$k" -lt 1 ] || [ "$n" -lt "$k" ]; then echo "eval.sh: -k $k -n $n: wanted 
 
 if [ -n "$out" ] && [ -e "$out" ]; then echo "eval.sh: $out: exists already, wanted a new name" >&2; exit 73; fi
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+scratch
 out=${out:-$work/scored}
 set -- ${config:+-c "$config"} "data.validation.data_path=$data" "grpo.val_num_generations_per_prompt=$n" "grpo.max_val_samples=null" "$@"
 cairn rollout "$checkpoint" -o "$work/samples" --split validation "$@" >/dev/null

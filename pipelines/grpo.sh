@@ -12,8 +12,9 @@ case ${1:--} in -*) echo "usage: grpo.sh RECIPE [key=value ...]" >&2; exit 64 ;;
 start_run grpo "$@"
 steps=$(get grpo.max_num_steps)
 period=$(get grpo.val_period)
-reference=
-[ "$(get loss_fn.reference_policy_kl_penalty)" = 0.0 ] || reference="--reference $first"
+# The words of score behind its samples; with KL the checkpoint that the run began with is one.
+kl=$(get loss_fn.reference_policy_kl_penalty)
+if [ "$kl" = 0.0 ]; then set --; else set -- --reference "$first"; fi
 
 [ "$(get grpo.val_at_start)" != true ] || validate 0
 step=$(cairn inspect "$run" --latest --step)
@@ -29,7 +30,7 @@ while :; do
 	n=$(number $step)
 	make_dir "$run/samples/$n" rollout "$old" -c "$recipe"
 	# shellcheck disable=SC2086
-	make_dir "$run/scored/$n" score "$run/samples/$n" -c "$recipe" --policy "$old" $reference ${CAIRN_SCORE_OPTIONS:-}
+	make_dir "$run/scored/$n" score "$run/samples/$n" -c "$recipe" --policy "$old" "$@" ${CAIRN_SCORE_OPTIONS:-}
 	make_dir "$run/checkpoints/$n" train-step "$old" "$run/scored/$n" -c "$recipe"
 done
 [ "$(get grpo.val_at_end)" != true ] || validate "$step"

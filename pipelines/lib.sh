@@ -17,6 +17,12 @@ case ${1:-} in -h | --help) awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); prin
 # Numbers have a point, whatever the language of the user.
 awk() { LC_ALL=C command awk "$@"; }
 
+# scratch: a folder for $work that goes when the script ends.
+scratch() {
+	work=$(mktemp -d) || { echo "${0##*/}: TMPDIR (${TMPDIR:-/tmp}): wanted a directory that can be written" >&2; exit 73; }
+	trap 'rm -rf "$work"' EXIT
+}
+
 say() { [ "${quiet:-0}" = 1 ] || printf '%s\n' "$*" >&2; }
 
 # One program.  Those that run over ranks are started by CAIRN_LAUNCH ("mpirun -n 8", "srun"), which would eat our standard input.

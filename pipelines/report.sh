@@ -6,8 +6,7 @@ set -eu
 case $#${1:-} in 1-* | [!1]*) echo "usage: report.sh RUN >PAGE.html" >&2; exit 64 ;; esac
 
 run=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+scratch
 cairn inspect "$run" --jsonl >"$work/metrics"
 cairn inspect "$run" --line >"$work/line"
 

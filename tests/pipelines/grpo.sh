@@ -38,11 +38,13 @@ run 78 "another recipe under this name" sh "$grpo" r.yaml grpo.max_num_steps=5 g
 has err 'max_num_steps: 5' "is refused, and the difference shown"
 files run | diff - before >difference; ok $? "nothing is touched"
 run 64 "no recipe" sh "$grpo"
-run 64 "an option for a recipe" sh "$grpo" --help
+run 64 "an option for a recipe" sh "$grpo" --hlep
 has err '^usage: grpo.sh RECIPE' "shows the usage"
 run 66 "a recipe that is not there" sh "$grpo" nowhere.yaml
 run 78 "a key that is unknown" sh "$grpo" r.yaml grpo.max_num_stepz=5
 has err 'max_num_steps' "with the nearest one"
+run 0 "names with blanks in them" sh "$grpo" r.yaml grpo.max_num_steps=1 "checkpointing.checkpoint_dir=a run"
+cairn inspect --diff run/samples/step-000001 "a run/samples/step-000001" >/dev/null; ok $? "change nothing"
 run 78 "no model" sh "$grpo" r.yaml policy.model_name=null checkpointing.checkpoint_dir=none
 run 66 "a model that is not there" sh "$grpo" r.yaml policy.model_name=nowhere checkpointing.checkpoint_dir=none2
 [ ! -e none2/checkpoints/step-000000 ]; ok $? "leaves no checkpoint"
