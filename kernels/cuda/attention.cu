@@ -85,24 +85,6 @@ static struct attend attend_of(void *out, float *lse, const void *q, const struc
 
 /* -- splits with a block each ------------------------------------------------------------------------------- */
 
-/* Gives the tiles to the device, and each 512 keys a block of their own where there would be fewer than `enough` a multiprocessor. */
-long attend_splits(struct attend *a, const std::vector<row_tile> &tiles, long blocks, long enough)
-{
-	long splits = 1;
-
-	a->tile = cuda_upload_array(tiles.data(), (long)tiles.size());
-	a->most = 0;
-	for (const auto &t : tiles) {
-		splits = max(splits, (long)(t.first + t.rows - 1) / a->group / ATTENTION_SPLIT + 1);
-		a->most = max(a->most, t.rows);
-	}
-	a->splits = (int)splits;
-	if (splits == 1 || blocks >= enough * cuda_processors)
-		return 1;
-	a->part = (float *)cuda_scratch(CUDA_SCRATCH_A, (size_t)(blocks * splits * a->most * (a->d + 2)) * 4);
-	return splits;
-}
-
 enum { JOIN_WARPS = 4, JOIN_COLUMNS = ATTENTION_HEAD_DIM / 32 };
 
 /* A warp a row: its splits in ascending order, by the operations that a block does that has them all. */
@@ -140,32 +122,67 @@ template <class T> __global__ void __launch_bounds__(32 * JOIN_WARPS) join_split
 	}
 }
 
-void attend_join(const struct attend &a, long blocks, enum dtype t, const char *op)
+static void attend_list(struct attend a, const struct row_tile *tile, long n, bool few, enum dtype t, const char *op)
 {
-	struct ck_grid g = { op, dim3(ck_blocks(blocks, 1)), dim3(32 * JOIN_WARPS), 0 };
+	long blocks = n * a.kv_heads;
 
+	a.tile = cuda_upload_array(tile, n);
+	a.tiles = (int)n;
+	if (few && a.splits > 1)
+		a.part = (float *)cuda_scratch(CUDA_SCRATCH_A, (size_t)(blocks * a.splits * a.most * (a.d + 2)) * 4);
+	if (t == DTYPE_BF16)
+		attend_bf16(a, few, op);
+	else
+		attend_f32(a, few, op);
+	if (!a.part)
+		return;
+	struct ck_grid g = { op, dim3(ck_blocks(blocks, 1)), dim3(32 * JOIN_WARPS), 0 };
 	if (t == DTYPE_BF16)
 		ck_launch(g, join_splits_kernel<bf16>, a);
 	else
 		ck_launch(g, join_splits_kernel<float>, a);
 }
 
-/* The dearest first; those of few rows with the kernel for few. */
-static void attend_tiles(struct attend a, const std::vector<row_tile> &tiles, enum dtype t, const char *op)
+static const size_t PART_BYTES = 256 << 20;
+
+/* The dearest first; few: as many at once as have room for their parts. */
+static void attend_all(struct attend a, std::vector<row_tile> &tiles, bool few, enum dtype t, const char *op)
+{
+	long n = (long)tiles.size(), step = n;
+
+	if (!n)
+		return;
+	std::stable_sort(tiles.begin(), tiles.end(), dearer);
+	a.splits = (tiles[0].first + tiles[0].rows - 1) / a.group / ATTENTION_SPLIT + 1;
+	for (const auto &i : tiles)
+		a.most = max(a.most, i.rows);
+	if (few) {
+		step = (long)(PART_BYTES / ((size_t)a.kv_heads * a.splits * a.most * (a.d + 2) * 4));
+		step = step < 1 ? 1 : step;
+	}
+	for (long i = 0; i < n; i += step)
+		attend_list(a, tiles.data() + i, min(step, n - i), few, t, op);
+}
+
+/* Tiles of few rows, and all tiles where they are too few to keep the device busy, are cut into splits. */
+static void attend_tiles(const struct attend &a, const std::vector<row_tile> &tiles, enum dtype t, const char *op)
 {
 	std::vector<row_tile> few, many;
+	long longest = 0, blocks = 0;
 
-	for (const auto &i : tiles)
-		(i.rows <= ATTEND_FEW ? few : many).push_back(i);
-	for (auto *list : { &many, &few }) {
-		if (list->empty())
-			continue;
-		std::stable_sort(list->begin(), list->end(), dearer);
-		if (t == DTYPE_BF16)
-			attend_bf16(a, *list, list == &few, op);
-		else
-			attend_f32(a, *list, list == &few, op);
+	for (const auto &i : tiles) {
+		longest = max(longest, (long)(i.first + i.rows - 1) / a.group);
+		blocks += i.rows > ATTEND_FEW ? a.kv_heads : 0;
 	}
+	for (const auto &i : tiles) {
+		if (i.rows > ATTEND_FEW && (longest < ATTENTION_SPLIT || blocks >= cuda_processors))
+			many.push_back(i);
+		else
+			for (int at = 0; at < i.rows; at += ATTEND_FEW)
+				few.push_back({ i.q, i.key, i.first + at, min((int)ATTEND_FEW, i.rows - at) });
+	}
+	attend_all(a, many, false, t, op);
+	attend_all(a, few, true, t, op);
 }
 
 static long rows_of_tile(long d, enum dtype t)
@@ -180,9 +197,10 @@ void attention_fwd_cuda(void *out, float *lse, const void *q, const void *k, con
 	std::vector<row_tile> tiles;
 
 	a.k = k;
-	a.v = v;
-	a.width = a.d;
-	a.wide = a.wide && (uintptr_t)k % 16 == 0 && (uintptr_t)v % 16 == 0;
+	a.stride = s->kv_heads * a.d;
+	a.head = a.width = a.d;
+	a.value = ((intptr_t)v - (intptr_t)k) / (intptr_t)dtype_size(t);
+	a.wide_keys = (uintptr_t)k % 16 == 0 && (uintptr_t)v % 16 == 0 && a.d * (long)dtype_size(t) % 16 == 0;
 	for (long i = 0; i < pieces; i++)
 		cut_rows(tiles, piece[i].q - (piece[i].keys - piece[i].n), piece[i].k, piece[i].keys - piece[i].n, piece[i].keys, a.group,
 			 rows_of_tile(a.d, t));
@@ -195,7 +213,10 @@ void attention_cached_cuda(void *out, const void *q, const struct kv_row *row, l
 	std::vector<const void *> page;
 	std::vector<row_tile> tiles;
 
-	a.width = (int)page_width(a.d, t);
+	a.stride = a.width = (int)page_width(a.d, t);
+	a.value = TILE * a.stride;
+	a.head = 2 * a.value;
+	a.wide_keys = true;
 	for (long r = 0, n; r < rows; r += n) {
 		long p = row[r].position;
 

@@ -34,15 +34,18 @@ struct row_tile {
 struct attend {
 	void *out;
 	float *lse;
-	const void *q, *k, *v;
-	const void *const *page;        /* or NULL: keys are rows of k and v */
+	const void *q, *k;
+	const void *const *page;        /* or NULL: keys are rows of k */
+	long stride, head, value;       /* elements from one key to the next, to that of the next kv head, to its value */
 	const struct row_tile *tile;
-	float *part;                    /* or NULL: a block does all splits of its rows */
-	int splits, most;               /* of part: [tile][kv head][splits][most rows][d + 2], (m, l) last */
+	int tiles, splits;              /* splits: of the longest */
+	/* [tile][kv head][splits][most rows][d + 2], (m, l) last: a block for each split; or NULL: one for all splits of its rows. */
+	float *part;
+	int most;
 	int heads, kv_heads, group, d;
-	int width;                      /* of a row of a page */
+	int width;                      /* of a row of keys: d, or more of a page */
 	float scale, c;                 /* c = scale log2 e */
-	bool wide;                      /* 16 bytes at a time from q, k, v and to out */
+	bool wide, wide_keys;           /* 16 bytes at a time from q and to out; of keys and values */
 };
 
 struct attend_bwd {
@@ -69,6 +72,14 @@ DEVICE long row_of(const struct row_tile &t, int f, int heads, int group, int kv
 	int position = f / group;
 
 	return (t.q + position) * heads + kv_head * group + (f - position * group);
+}
+
+/* Tile j of the keys of a kv head, or of their values */
+template <class T> DEVICE const T *keys_of(const struct attend &a, const struct row_tile &t, int kv_head, int j, bool values)
+{
+	const T *k = a.page ? (const T *)a.page[t.key + j] : (const T *)a.k + (t.key + (long)j * TILE) * a.stride;
+
+	return k + kv_head * a.head + (values ? a.value : 0);
 }
 
 /* (m, l) of the splits so far and of the next become one; a and b are what their o is multiplied by. */
@@ -111,17 +122,13 @@ static inline bool dearer(const struct row_tile &x, const struct row_tile &y)
 	return x.first + x.rows > y.first + y.rows;
 }
 
+/* Rows of a tile: ATTEND_FEW at most where they are few, each split then having a block of its own (part); else attend_rows_*(). */
 enum { ATTEND_FEW = 16 };
-
-/* The tiles to the device; how many blocks each of `blocks` becomes, with a.part then set; and their joining. */
-long attend_splits(struct attend *a, const std::vector<row_tile> &tiles, long blocks, long enough);
-void attend_join(const struct attend &a, long blocks, enum dtype t, const char *op);
-
-/* The tiles' rows; few: none has more than ATTEND_FEW, else than attend_rows_*(). */
 long attend_rows_bf16(long d);
 long attend_rows_f32(long d);
-void attend_bf16(const struct attend &a, std::vector<row_tile> &tiles, bool few, const char *op);
-void attend_f32(const struct attend &a, std::vector<row_tile> &tiles, bool few, const char *op);
+void attend_bf16(const struct attend &a, bool few, const char *op);
+void attend_f32(const struct attend &a, bool few, const char *op);
+
 /*
  * For the backward pass: the tiles of `rows` rows of all pieces, in their order; with keys, those of `most` of them for each run of
  * pieces that share them.

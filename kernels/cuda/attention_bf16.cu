@@ -20,8 +20,11 @@
 
 template <int D, int WARPS, int MT, int STAGES> struct shape {
 	static constexpr int ROWS = 16 * MT * WARPS, THREADS = 32 * WARPS;
-	static constexpr size_t SHARED = (size_t)(ROWS + 2 * STAGES * TILE) * D * 2, TOTAL = (size_t)ROWS * D * 4;
+	static constexpr size_t SHARED = (size_t)(ROWS + 2 * STAGES * TILE) * D * 2, TOTAL = (size_t)ROWS * (D + 2) * 4;
 };
+
+/* Keys to a softmax: what two 16 rows and their o leave registers for.  It is a matter of d alone, so prefill and decode agree. */
+template <int D> constexpr int KEYS = D == 128 || D == 256 ? TILE / 2 : (int)TILE;
 
 /* Of the keys in hand: o, the maximum and the sum of weights (this thread's columns alone) of rows g and g + 8 of each 16. */
 template <int D, int MT> struct running {
@@ -38,8 +41,8 @@ template <int D, int MT> DEVICE void begin_split(struct running<D, MT> &r)
 	}
 }
 
-/* Scores s of 64 keys from `key` on become weights; o and l of the keys before are scaled to the new maximum. */
-template <int D, int MT> DEVICE void soften(struct running<D, MT> &r, float (&s)[MT][TILE / 8][4], const int (&position)[MT][2], int key,
+/* Scores s of N keys from `key` on become weights; o and l of the keys before are scaled to the new maximum. */
+template <int D, int MT, int N> DEVICE void soften(struct running<D, MT> &r, float (&s)[MT][N / 8][4], int f, int group, int key,
 					    bool edge, float c)
 {
 	const int column = key + threadIdx.x % 4 * 2;
@@ -53,16 +56,20 @@ template <int D, int MT> DEVICE void soften(struct running<D, MT> &r, float (&s)
 			float top = r.m[i][h], sum = 0, mc;
 
 			if (edge) {
+				int position = f + i * 16 + h * 8;
+
+				ck_anew(position);
+				position /= group;
 #pragma unroll
-				for (int n = 0; n < TILE / 8; n++) {
-					if (column + n * 8 > position[i][h])
+				for (int n = 0; n < N / 8; n++) {
+					if (column + n * 8 > position)
 						s[i][n][2 * h] = -INFINITY;
-					if (column + n * 8 + 1 > position[i][h])
+					if (column + n * 8 + 1 > position)
 						s[i][n][2 * h + 1] = -INFINITY;
 				}
 			}
 #pragma unroll
-			for (int n = 0; n < TILE / 8; n++)
+			for (int n = 0; n < N / 8; n++)
 				top = fmaxf(top, fmaxf(s[i][n][2 * h], s[i][n][2 * h + 1]));
 			top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
 			top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
@@ -71,7 +78,7 @@ template <int D, int MT> DEVICE void soften(struct running<D, MT> &r, float (&s)
 			rises = rises || top != r.m[i][h];
 			r.m[i][h] = top;
 #pragma unroll
-			for (int n = 0; n < TILE / 8; n++) {
+			for (int n = 0; n < N / 8; n++) {
 				s[i][n][2 * h] = ck_exp2(__fmaf_rn(s[i][n][2 * h], c, -mc));
 				s[i][n][2 * h + 1] = ck_exp2(__fmaf_rn(s[i][n][2 * h + 1], c, -mc));
 				sum += s[i][n][2 * h] + s[i][n][2 * h + 1];
@@ -101,37 +108,53 @@ template <int D, int MT> DEVICE void sum_l(struct running<D, MT> &r)
 		}
 }
 
-/* r = what lies in `total`, joined with r; m and l: those of total. */
-template <int D, int MT, int THREADS> DEVICE void join_total(struct running<D, MT> &r, const float4 *total, float (&m)[MT][2],
-							     float (&l)[MT][2], float c)
+/*
+ * What is kept of the splits so far: o of each thread, a float4 for two rows and two columns; (m, l) of each row, from whose first
+ * thread it comes.  `total` and `ml` are where this thread's and this row's begin.
+ */
+template <int D, int MT, int THREADS> DEVICE void keep_total(float4 *total, float2 *ml, const struct running<D, MT> &r)
 {
-	float a[MT][2], b[MT][2];
-
+	__syncwarp();
 #pragma unroll
-	for (int i = 0; i < MT; i++)
+	for (int i = 0; i < MT; i++) {
+#pragma unroll
+		for (int n = 0; n < D / 8; n++)
+			total[(i * (D / 8) + n) * THREADS] = make_float4(r.o[i][n][0], r.o[i][n][1], r.o[i][n][2], r.o[i][n][3]);
 #pragma unroll
 		for (int h = 0; h < 2; h++)
-			join_split(m[i][h], l[i][h], a[i][h], b[i][h], r.m[i][h], r.l[i][h], c);
+			if (threadIdx.x % 4 == 0)
+				ml[i * 16 + h * 8] = make_float2(r.m[i][h], r.l[i][h]);
+	}
+	__syncwarp();
+}
+
+/* r = what is kept, joined with r */
+template <int D, int MT, int THREADS> DEVICE void join_total(struct running<D, MT> &r, const float4 *total, const float2 *ml, float c)
+{
 #pragma unroll
-	for (int i = 0; i < MT; i++)
+	for (int i = 0; i < MT; i++) {
+		float a[2], b[2];
+
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			float2 k = ml[i * 16 + h * 8];
+
+			join_split(k.x, k.y, a[h], b[h], r.m[i][h], r.l[i][h], c);
+			r.m[i][h] = k.x;
+			r.l[i][h] = k.y;
+		}
 #pragma unroll
 		for (int n = 0; n < D / 8; n++) {
 			float4 o = total[(i * (D / 8) + n) * THREADS];
 
-			r.o[i][n][0] = o.x * a[i][0] + r.o[i][n][0] * b[i][0];
-			r.o[i][n][1] = o.y * a[i][0] + r.o[i][n][1] * b[i][0];
-			r.o[i][n][2] = o.z * a[i][1] + r.o[i][n][2] * b[i][1];
-			r.o[i][n][3] = o.w * a[i][1] + r.o[i][n][3] * b[i][1];
+			if (n % 4 == 3)
+				__syncwarp();   /* or all would be loaded at once, into registers that are not there */
+			r.o[i][n][0] = o.x * a[0] + r.o[i][n][0] * b[0];
+			r.o[i][n][1] = o.y * a[0] + r.o[i][n][1] * b[0];
+			r.o[i][n][2] = o.z * a[1] + r.o[i][n][2] * b[1];
+			r.o[i][n][3] = o.w * a[1] + r.o[i][n][3] * b[1];
 		}
-}
-
-template <int D, int MT, int THREADS> DEVICE void keep_total(float4 *total, const struct running<D, MT> &r)
-{
-#pragma unroll
-	for (int i = 0; i < MT; i++)
-#pragma unroll
-		for (int n = 0; n < D / 8; n++)
-			total[(i * (D / 8) + n) * THREADS] = make_float4(r.o[i][n][0], r.o[i][n][1], r.o[i][n][2], r.o[i][n][3]);
+	}
 }
 
 /* (m, l, o) of the warp's rows to memory; `to` is that of the warp's first row. */
@@ -166,7 +189,7 @@ template <int D, int MT> DEVICE void leave_part(float *to, const struct running<
 
 /* out = o / l and lse of the warp's rows; by way of shared memory, where their queries were, for whole lines. */
 template <int D, int MT> DEVICE void finish(bf16 *rows, const struct attend &a, const struct row_tile &t, int kv_head, int first,
-					    const struct running<D, MT> &r, const float (&m)[MT][2], const float (&l)[MT][2])
+					    const struct running<D, MT> &r)
 {
 	const int lane = threadIdx.x % 32, g = lane / 4;
 	bf16 *out = (bf16 *)a.out;
@@ -177,14 +200,14 @@ template <int D, int MT> DEVICE void finish(bf16 *rows, const struct attend &a, 
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 			int at = i * 16 + h * 8 + g;
-			float by = 1.f / l[i][h];
+			float by = 1.f / r.l[i][h];
 
 #pragma unroll
 			for (int n = 0; n < D / 8; n++)
 				*reinterpret_cast<uint32_t *>(rows + place<D>(at, n) + lane % 4 * 2) =
 					two_halves(r.o[i][n][2 * h] * by, r.o[i][n][2 * h + 1] * by);
 			if (a.lse && !(lane % 4) && first + at < t.rows)
-				a.lse[row_of(t, t.first + first + at, a.heads, a.group, kv_head)] = m[i][h] * a.scale + logf(l[i][h]);
+				a.lse[row_of(t, t.first + first + at, a.heads, a.group, kv_head)] = r.m[i][h] * a.scale + logf(r.l[i][h]);
 		}
 	__syncwarp();
 	for (int i = lane; i < 16 * MT * (D / 8); i += 32) {
@@ -200,32 +223,58 @@ template <int D, int MT> DEVICE void finish(bf16 *rows, const struct attend &a, 
 }
 
 template <int D, int WARPS, int MT, int STAGES>
-__global__ void __launch_bounds__(32 * WARPS) attend_bf16_kernel(const struct attend a)
+__global__ void __launch_bounds__(32 * WARPS, 1) attend_bf16_kernel(const struct attend a)
 {
 	using S = struct shape<D, WARPS, MT, STAGES>;
+	constexpr int N = KEYS<D>;
 	CK_DYN_SHARED(raw);
 	bf16 *const sq = (bf16 *)raw, *const sk = sq + S::ROWS * D, *const sv = sk + STAGES * TILE * D;
 	float4 *const total = (float4 *)(sv + STAGES * TILE * D) + threadIdx.x;
-	const int part = a.part ? blockIdx.x / a.splits : blockIdx.x, split = a.part ? blockIdx.x % a.splits : 0;
+	/* Few rows have a block for each split, and these have nothing to join. */
+	const bool parts = WARPS == 1 && a.part;
+	const int part = parts ? blockIdx.x / a.splits : blockIdx.x, split = parts ? blockIdx.x % a.splits : 0;
 	const struct row_tile t = a.tile[part / a.kv_heads];
 	const int kv_head = part % a.kv_heads, first = threadIdx.x / 32 * 16 * MT, left = t.rows - first;
+	float2 *const ml = (float2 *)(total - threadIdx.x + S::ROWS * D / 4) + first + threadIdx.x % 32 / 4;
 	const int keys = (t.first + t.rows - 1) / a.group + 1, begin = split * SPLIT_TILES;
-	const int tiles = (keys + TILE - 1) / TILE, end = a.part ? min(begin + SPLIT_TILES, tiles) : tiles;
-	/* Positions of the warp's first row and of its last; -1: it has none. */
-	const int low = (t.first + first) / a.group, high = left <= 0 ? -1 : (t.first + first + min(left, 16 * MT) - 1) / a.group;
+	const int tiles = (keys + TILE - 1) / TILE, end = parts ? min(begin + SPLIT_TILES, tiles) : tiles;
+	/* Up to where the warp's last row sees keys, one tile at least; and the position of its first row. */
+	const int mine = max(begin + 1, min(end, (t.first + first + min(left, 16 * MT) - 1) / a.group / TILE + 1));
+	const int low = (t.first + first) / a.group;
 	struct running<D, MT> r;
-	float m[MT][2], l[MT][2];
-	int position[MT][2];
 
 	auto load = [&](bf16 *to, bool values, int j) {
-		const bf16 *from;
-		long stride = a.width;
+		load_keys<D, TILE, S::THREADS>(to, keys_of<bf16>(a, t, kv_head, j, values), a.stride, min(keys - j * TILE, (int)TILE), a.width,
+					       a.wide_keys);
+	};
+	/* Where the keys of tile j lie, and its values, once they are there; what comes after them is sent for. */
+	auto keys_at = [&](int j) {
+		const int stage = STAGES == 2 ? (j - begin) % 2 : 0;
 
-		if (a.page)
-			from = (const bf16 *)a.page[t.key + j] + (kv_head * 2 + values) * (long)TILE * a.width;
-		else
-			from = (const bf16 *)(values ? a.v : a.k) + ((t.key + (long)j * TILE) * a.kv_heads + kv_head) * a.d, stride *= a.kv_heads;
-		load_keys<D, TILE, S::THREADS>(to, from, stride, min(keys - j * TILE, (int)TILE), a.width, a.page || a.wide);
+		ck_copy_wait<0>();
+		__syncthreads();        /* these keys are here, and all are through with the last values */
+		if (STAGES == 1) {
+			load(sv, true, j);
+		} else if (j + 1 < end) {
+			load(sk + (1 - stage) * TILE * D, false, j + 1);
+			load(sv + (1 - stage) * TILE * D, true, j + 1);
+		}
+		ck_copy_commit();
+		return sk + stage * TILE * D;
+	};
+	auto values_at = [&](int j) {
+		if (STAGES == 2)
+			return sv + (j - begin) % 2 * TILE * D;
+		ck_copy_wait<0>();
+		__syncthreads();        /* these values are here; of N = 64, all are through with the keys */
+		return sv;
+	};
+	auto more_keys = [&](int j) {
+		if (STAGES == 1 && N < TILE)
+			__syncthreads();        /* all are through with the keys */
+		if (STAGES == 1 && j + 1 < end)
+			load(sk, false, j + 1);
+		ck_copy_commit();
 	};
 
 	if (begin >= end)
@@ -235,81 +284,59 @@ __global__ void __launch_bounds__(32 * WARPS) attend_bf16_kernel(const struct at
 	if (STAGES == 2)
 		load(sv, true, begin);
 	ck_copy_commit();
-#pragma unroll
-	for (int i = 0; i < MT; i++)
-#pragma unroll
-		for (int h = 0; h < 2; h++)
-			position[i][h] = (t.first + first + i * 16 + h * 8 + (int)threadIdx.x % 32 / 4) / a.group;
-	begin_split(r);
-	for (int j = begin; j < end; j++) {
-		const int stage = STAGES == 2 ? (j - begin) % 2 : 0;
-		const bool mine = high >= j * TILE, last = j + 1 == end;
-		float s[MT][TILE / 8][4];
+	int j = begin;
+	do {
+		const int stop = min(mine, (j / SPLIT_TILES + 1) * SPLIT_TILES);
 
-		ck_copy_wait<0>();
-		__syncthreads();        /* these keys are here, and all are through with the last values */
-		if (STAGES == 1) {
-			load(sv, true, j);
-		} else if (!last) {
-			load(sk + (1 - stage) * TILE * D, false, j + 1);
-			load(sv + (1 - stage) * TILE * D, true, j + 1);
-		}
-		ck_copy_commit();
-		if (mine) {
-			clear(s);
-			scores<D, MT, TILE>(s, sq + first * D, sk + stage * TILE * D);
-		}
-		if (STAGES == 1) {
-			ck_copy_wait<0>();
-			__syncthreads();        /* the values are here, and all are through with the keys */
-			if (!last)
-				load(sk, false, j + 1);
-			ck_copy_commit();
-		}
-		if (mine) {
-			uint32_t w[MT][TILE / 16][4];
+		begin_split(r);
+		do {
+			const bf16 *v = nullptr, *k = keys_at(j);
 
-			soften(r, s, position, j * TILE, low < j * TILE + TILE - 1, a.c);
-			as_left<MT, TILE>(w, s);
-			weigh<D, MT, TILE>(r.o, w, sv + stage * TILE * D);
-		}
-		if (!last && (j + 1) % SPLIT_TILES)
-			continue;
+#pragma unroll 1
+			for (int at = 0; at < TILE; at += N) {
+				const int key = j * TILE + at;
+				float s[MT][N / 8][4];
+				uint32_t w[MT][N / 16][4];
+
+				clear(s);
+				scores<D, MT, N>(s, sq + first * D, k + at * D);
+				if (!at)
+					v = values_at(j);
+				soften<D, MT, N>(r, s, t.first + first + (int)threadIdx.x % 32 / 4, a.group, key, low < key + N - 1, a.c);
+				as_left<MT, N>(w, s);
+				if (at + N == TILE)
+					more_keys(j);   /* here, where fewest registers are in use */
+				weigh<D, MT, N>(r.o, w, v + at * D);
+			}
+		} while (++j < stop);
 		sum_l(r);
-		if (a.part)
-			break;
-		if (j < SPLIT_TILES) {
-#pragma unroll
-			for (int i = 0; i < MT; i++)
-#pragma unroll
-				for (int h = 0; h < 2; h++)
-					m[i][h] = r.m[i][h], l[i][h] = r.l[i][h];
-		} else {
-			join_total<D, MT, S::THREADS>(r, total, m, l, a.c);
-		}
-		if (!last) {
-			keep_total<D, MT, S::THREADS>(total, r);
-			begin_split(r);
-		}
+		if (WARPS > 1 && stop > SPLIT_TILES)
+			join_total<D, MT, S::THREADS>(r, total, ml, a.c);
+		if (WARPS > 1 && stop < mine)
+			keep_total<D, MT, S::THREADS>(total, ml, r);
+	} while (j < mine);
+	/* The other warps go on. */
+	for (; j < end; j++) {
+		keys_at(j);
+		values_at(j);
+		more_keys(j);
 	}
 	ck_copy_wait<0>();
-	if (a.part)
+	if (parts)
 		leave_part(a.part + (((long)part * a.splits + split) * a.most + first) * (a.d + 2), r, left, a.d);
 	else
-		finish(sq + first * D, a, t, kv_head, first, r, m, l);
+		finish(sq + first * D, a, a.tile[part / a.kv_heads], kv_head, first, r);
 }
 
 template <int D, int WARPS, int MT, int STAGES>
-static void run(struct shape<D, WARPS, MT, STAGES>, struct attend a, std::vector<row_tile> &tiles, const char *op)
+static void run(struct shape<D, WARPS, MT, STAGES>, const struct attend &a, const char *op)
 {
 	using S = struct shape<D, WARPS, MT, STAGES>;
-	long blocks = (long)tiles.size() * a.kv_heads, splits = attend_splits(&a, tiles, blocks, MT == 1 ? 16 : 4);
-	bool total = !a.part && (tiles[0].first + tiles[0].rows - 1) / a.group >= ATTENTION_SPLIT;
+	long blocks = (long)a.tiles * a.kv_heads;
+	bool total = WARPS > 1 && a.splits > 1;
 
-	ck_launch({ op, dim3(ck_blocks(blocks * splits, 1)), dim3(S::THREADS), S::SHARED + (total ? S::TOTAL : 0) },
+	ck_launch({ op, dim3(ck_blocks(a.part ? blocks * a.splits : blocks, 1)), dim3(S::THREADS), S::SHARED + (total ? S::TOTAL : 0) },
 		  attend_bf16_kernel<D, WARPS, MT, STAGES>, a);
-	if (a.part)
-		attend_join(a, blocks, DTYPE_BF16, op);
 }
 
 template <int D> struct many { using type = shape<D, 4, 2, 2>; };
@@ -325,26 +352,26 @@ long attend_rows_bf16(long d)
 	       d <= 128 ? many<128>::type::ROWS : d <= 192 ? many<192>::type::ROWS : many<256>::type::ROWS;
 }
 
-template <int D> static void run_width(const struct attend &a, std::vector<row_tile> &tiles, bool is_few, const char *op)
+template <int D> static void run_width(const struct attend &a, bool is_few, const char *op)
 {
 	if (is_few)
-		run(few<D>(), a, tiles, op);
+		run(few<D>(), a, op);
 	else
-		run(typename many<D>::type(), a, tiles, op);
+		run(typename many<D>::type(), a, op);
 }
 
-void attend_bf16(const struct attend &a, std::vector<row_tile> &tiles, bool is_few, const char *op)
+void attend_bf16(const struct attend &a, bool is_few, const char *op)
 {
 	if (a.d <= 32)
-		run_width<32>(a, tiles, is_few, op);
+		run_width<32>(a, is_few, op);
 	else if (a.d <= 64)
-		run_width<64>(a, tiles, is_few, op);
+		run_width<64>(a, is_few, op);
 	else if (a.d <= 96)
-		run_width<96>(a, tiles, is_few, op);
+		run_width<96>(a, is_few, op);
 	else if (a.d <= 128)
-		run_width<128>(a, tiles, is_few, op);
+		run_width<128>(a, is_few, op);
 	else if (a.d <= 192)
-		run_width<192>(a, tiles, is_few, op);
+		run_width<192>(a, is_few, op);
 	else
-		run_width<256>(a, tiles, is_few, op);
+		run_width<256>(a, is_few, op);
 }

@@ -10,8 +10,8 @@
  * order: at 128 keys a tile no less time, and memory besides.  For d > 128 the sums of dk and dv do not fit a warp's registers
  * together: one pass each, 16 d.
  *
- * Products of 16 x 8 x 16 and ldmatrix.x4: for MT = 1, N = 64, d = 128: 0.56 a product, so shared memory allows 0.45 of 989 TFLOP/s; for
- * MT = 2 0.4.  Bytes: q, dout once for each 16 MT WARPS keys, k and v for as many rows, from L2; the rest is small.  On an H200, 4096
+ * Products of 16 x 8 x 16 and ldmatrix.x4: with MT = 1, N = 64, d = 128 0.56 of them a product, so that shared memory allows 0.45 of
+ * 989 TFLOP/s; two tiles of 16 a warp would want 0.4, and more registers than there are.  Bytes: q, dout once for each 16 MT WARPS keys, k and v for as many rows, from L2; the rest is small.  On an H200, 4096
  * positions of 32 heads of 128, causal: 3.4e11 operations counted, 0.44 ms at 790 TFLOP/s; the aim is 30 % of it.
  */
 
@@ -48,7 +48,7 @@ template <int D, int MT, class T, class F> DEVICE void store_rows(F row, const f
 }
 
 template <int D, int WARPS, int MT, int N, int STAGES, bool DK, bool DV, class T>
-__global__ void __launch_bounds__(32 * WARPS) attend_dkv_kernel(const struct attend_bwd a)
+__global__ void __launch_bounds__(32 * WARPS, 1) attend_dkv_kernel(const struct attend_bwd a)
 {
 	using S = struct pass<D, WARPS, MT, N, STAGES>;
 	CK_DYN_SHARED(raw);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(32 * WARPS) attend_dkv_kernel(const struct att
 }
 
 template <int D, int WARPS, int MT, int N, int STAGES>
-__global__ void __launch_bounds__(32 * WARPS) attend_dq_kernel(const struct attend_bwd a)
+__global__ void __launch_bounds__(32 * WARPS, 1) attend_dq_kernel(const struct attend_bwd a)
 {
 	using S = struct pass<D, WARPS, MT, N, STAGES>;
 	CK_DYN_SHARED(raw);
@@ -178,7 +178,6 @@ __global__ void __launch_bounds__(32 * WARPS) attend_dq_kernel(const struct atte
 	const int low = (t.first + mine) / a.group, high = left <= 0 ? -1 : (t.first + mine + min(left, 16 * MT) - 1) / a.group;
 	const long stride = (long)a.kv_heads * a.d, at = (t.key * a.kv_heads + kv_head) * a.d;
 	float dq[MT][D / 8][4], lse2[MT][2], delta[MT][2];
-	int position[MT][2];
 
 	auto load = [&](int first, int stage) {
 		const int n = min(keys - first, (int)N);
@@ -199,7 +198,6 @@ __global__ void __launch_bounds__(32 * WARPS) attend_dq_kernel(const struct atte
 			int r = i * 16 + h * 8 + lane / 4;
 			long row = row_of(t, t.first + (r < left ? mine + r : 0), a.heads, a.group, kv_head);
 
-			position[i][h] = (t.first + mine + r) / a.group;
 			lse2[i][h] = a.lse2[row];
 			delta[i][h] = a.delta[row];
 		}
@@ -222,15 +220,25 @@ __global__ void __launch_bounds__(32 * WARPS) attend_dq_kernel(const struct atte
 #pragma unroll
 			for (int i = 0; i < MT; i++)
 #pragma unroll
-				for (int n = 0; n < N / 8; n++)
-#pragma unroll
-					for (int e = 0; e < 4; e++) {
-						float p = ck_exp2(__fmaf_rn(s[i][n][e], a.c, -lse2[i][e / 2]));
+				for (int h = 0; h < 2; h++) {
+					if (edge) {
+						int position = t.first + mine + i * 16 + h * 8 + lane / 4;
 
-						if (edge && first + n * 8 + lane % 4 * 2 + e % 2 > position[i][e / 2])
-							p = 0;
-						s[i][n][e] = p * (dp[i][n][e] - delta[i][e / 2]);
+						ck_anew(position);
+						position /= a.group;
+#pragma unroll
+						for (int n = 0; n < N / 8; n++)
+#pragma unroll
+							for (int e = 0; e < 2; e++)
+								if (first + n * 8 + lane % 4 * 2 + e > position)
+									s[i][n][2 * h + e] = -INFINITY;
 					}
+#pragma unroll
+					for (int n = 0; n < N / 8; n++)
+#pragma unroll
+						for (int e = 2 * h; e < 2 * h + 2; e++)
+							s[i][n][e] = ck_exp2(__fmaf_rn(s[i][n][e], a.c, -lse2[i][h])) * (dp[i][n][e] - delta[i][h]);
+				}
 			as_left<MT, N>(w, s);
 			weigh<D, MT, N>(dq, w, k);
 		}
@@ -251,10 +259,6 @@ __global__ void __launch_bounds__(32 * WARPS) attend_dq_kernel(const struct atte
 template <int D> struct sizes {
 	using keys = pass<D, 8, 1, 64, 2>;
 	using rows = pass<D, 8, 1, 64, 2>;
-};
-template <> struct sizes<128> {
-	using keys = pass<128, 8, 1, 64, 2>;
-	using rows = pass<128, 8, 2, 32, 2>;
 };
 template <> struct sizes<192> {
 	using keys = pass<192, 8, 1, 32, 2>;

@@ -49,7 +49,7 @@ DEVICE void weights(float &p, float &ds, float s, float dp, float lse2, float de
 	ds = seen ? p * (dp - delta) : 0.f;
 }
 
-template <int D, class T> __global__ void __launch_bounds__(THREADS) attend_dkv_f32_kernel(const struct attend_bwd a)
+template <int D, class T> __global__ void __launch_bounds__(THREADS, 1) attend_dkv_f32_kernel(const struct attend_bwd a)
 {
 	constexpr int LD = pass<D>::LD;
 	CK_DYN_SHARED(raw);
@@ -102,7 +102,7 @@ template <int D, class T> __global__ void __launch_bounds__(THREADS) attend_dkv_
 	}
 }
 
-template <int D> __global__ void __launch_bounds__(THREADS) attend_dq_f32_kernel(const struct attend_bwd a)
+template <int D> __global__ void __launch_bounds__(THREADS, 1) attend_dq_f32_kernel(const struct attend_bwd a)
 {
 	constexpr int LD = pass<D>::LD;
 	CK_DYN_SHARED(raw);

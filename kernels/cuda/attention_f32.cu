@@ -29,29 +29,26 @@ DEVICE float row_sum(float v)
 	return v;
 }
 
-template <int D, int R> __global__ void __launch_bounds__(THREADS) attend_f32_kernel(const struct attend a)
+template <int D, int R> __global__ void __launch_bounds__(THREADS, 1) attend_f32_kernel(const struct attend a)
 {
 	using S = struct shape<D, R>;
 	CK_DYN_SHARED(raw);
 	float *const sq = (float *)raw, *const sk = sq + S::ROWS * S::LD, *const sv = sk + TILE * S::LD;
 	const int x = threadIdx.x % 16, y = threadIdx.x / 16;
 	float *const sw = sv + TILE * S::LD + y * R * S::LW;
-	const int part = a.part ? blockIdx.x / a.splits : blockIdx.x, split = a.part ? blockIdx.x % a.splits : 0;
+	/* Few rows have a block for each split, and these have nothing to join. */
+	const bool parts = R == 1 && a.part;
+	const int part = parts ? blockIdx.x / a.splits : blockIdx.x, split = parts ? blockIdx.x % a.splits : 0;
 	const struct row_tile t = a.tile[part / a.kv_heads];
 	const int kv_head = part % a.kv_heads;
 	const int keys = (t.first + t.rows - 1) / a.group + 1, begin = split * SPLIT_TILES;
-	const int tiles = (keys + TILE - 1) / TILE, end = a.part ? min(begin + SPLIT_TILES, tiles) : tiles;
-	float o[R][D / 64][4], all[R][D / 64][4], m[R], l[R], all_m[R], all_l[R];
+	const int tiles = (keys + TILE - 1) / TILE, end = parts ? min(begin + SPLIT_TILES, tiles) : tiles;
+	float o[R][D / 64][4], all[R][D / 64][4], m[R] = {}, l[R] = {}, all_m[R], all_l[R];
 
 	auto load = [&](float *to, bool values, int j) {
-		const float *from;
-		long stride = a.width;
+		const float *from = keys_of<float>(a, t, kv_head, j, values);
 
-		if (a.page)
-			from = (const float *)a.page[t.key + j] + (kv_head * 2 + values) * (long)TILE * a.width;
-		else
-			from = (const float *)(values ? a.v : a.k) + ((t.key + (long)j * TILE) * a.kv_heads + kv_head) * a.d, stride *= a.kv_heads;
-		load_floats<D, TILE>(to, [=](int r) { return from + r * stride; }, keys - j * TILE, a.width, a.page || a.wide);
+		load_floats<D, TILE>(to, [&](int r) { return from + r * a.stride; }, keys - j * TILE, a.width, a.wide_keys);
 	};
 
 	if (begin >= end)
@@ -112,17 +109,18 @@ template <int D, int R> __global__ void __launch_bounds__(THREADS) attend_f32_ke
 #pragma unroll
 		for (int i = 0; i < R; i++) {
 			float u = 0, w = 1;
+			const bool join = R > 1 && j >= SPLIT_TILES;
 
 			l[i] = row_sum(l[i]);
-			if (a.part || j < SPLIT_TILES)
-				all_m[i] = m[i], all_l[i] = l[i];
-			else
+			if (join)
 				join_split(all_m[i], all_l[i], u, w, m[i], l[i], a.c);
+			else
+				all_m[i] = m[i], all_l[i] = l[i];
 #pragma unroll
 			for (int n = 0; n < D / 64; n++)
 #pragma unroll
 				for (int e = 0; e < 4; e++)
-					all[i][n][e] = a.part || j < SPLIT_TILES ? o[i][n][e] : all[i][n][e] * u + o[i][n][e] * w;
+					all[i][n][e] = join ? all[i][n][e] * u + o[i][n][e] * w : o[i][n][e];
 		}
 	}
 	ck_copy_wait<0>();
@@ -133,7 +131,7 @@ template <int D, int R> __global__ void __launch_bounds__(THREADS) attend_f32_ke
 
 		if (at >= t.rows)
 			break;
-		if (a.part) {
+		if (parts) {
 			to = a.part + (((long)part * a.splits + split) * a.most + at) * (a.d + 2);
 			if (!x)
 				to[a.d] = all_m[i], to[a.d + 1] = all_l[i];
@@ -149,17 +147,15 @@ template <int D, int R> __global__ void __launch_bounds__(THREADS) attend_f32_ke
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				if (n * 64 + 4 * x + e < a.d)
-					to[n * 64 + 4 * x + e] = a.part ? all[i][n][e] : all[i][n][e] * by;
+					to[n * 64 + 4 * x + e] = parts ? all[i][n][e] : all[i][n][e] * by;
 	}
 }
 
-template <int D, int R> static void run(struct attend a, std::vector<row_tile> &tiles, const char *op)
+template <int D, int R> static void run(const struct attend &a, const char *op)
 {
-	long blocks = (long)tiles.size() * a.kv_heads, splits = attend_splits(&a, tiles, blocks, 4);
+	long blocks = (long)a.tiles * a.kv_heads * (a.part ? a.splits : 1);
 
-	ck_launch({ op, dim3(ck_blocks(blocks * splits, 1)), dim3(THREADS), shape<D, R>::SHARED }, attend_f32_kernel<D, R>, a);
-	if (a.part)
-		attend_join(a, blocks, DTYPE_F32, op);
+	ck_launch({ op, dim3(ck_blocks(blocks, 1)), dim3(THREADS), shape<D, R>::SHARED }, attend_f32_kernel<D, R>, a);
 }
 
 long attend_rows_f32(long)
@@ -167,20 +163,20 @@ long attend_rows_f32(long)
 	return shape<64, 4>::ROWS;
 }
 
-template <int D> static void run_width(const struct attend &a, std::vector<row_tile> &tiles, bool few, const char *op)
+template <int D> static void run_width(const struct attend &a, bool few, const char *op)
 {
 	if (few)
-		run<D, 1>(a, tiles, op);
+		run<D, 1>(a, op);
 	else
-		run<D, 4>(a, tiles, op);
+		run<D, 4>(a, op);
 }
 
-void attend_f32(const struct attend &a, std::vector<row_tile> &tiles, bool few, const char *op)
+void attend_f32(const struct attend &a, bool few, const char *op)
 {
 	if (a.d <= 64)
-		run_width<64>(a, tiles, few, op);
+		run_width<64>(a, few, op);
 	else if (a.d <= 128)
-		run_width<128>(a, tiles, few, op);
+		run_width<128>(a, few, op);
 	else
-		run_width<256>(a, tiles, few, op);
+		run_width<256>(a, few, op);
 }
