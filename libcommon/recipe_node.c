@@ -353,6 +353,9 @@ struct node *node_scalar(struct node_space *s, const char *text, size_t len, con
 		goto range;
 	return v;
 range:
-	err_set(e, EX_DATAERR, "%s:%d: %.60s: wanted a finite number of at most 64 bits", file ? file : "command line", line, t);
+	if (!file)
+		err_set(e, EX_CONFIG, "command line: found %.60s, wanted a finite number of at most 64 bits", t);
+	else
+		err_set(e, EX_DATAERR, "%s:%d: %.60s: wanted a finite number of at most 64 bits", file, line, t);
 	return NULL;
 }

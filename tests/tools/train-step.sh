@@ -48,6 +48,8 @@ run 65 "a checkpoint for data" cairn train-step start --data start -o x -c r.yam
 run 73 "an output that is there" cairn train-step start scored -o empty -c r.yaml
 has err 'empty.*exists' "is never written over"
 run 73 "no place for the output" cairn train-step start scored -o nowhere/x -c r.yaml
+run 78 "a number of 67 bits" cairn train-step start scored -o x -c r.yaml grpo.seed=99999999999999999999
+has err 'command line: found 99999999999999999999, wanted' "is found on the command line, of no number of line"
 run 78 "a key that nobody knows" cairn train-step start scored -o x -c r.yaml loss_fn.ratio_clip_mim=0.1
 run 78 "a recipe that scored otherwise" cairn train-step start scored -o x -c r.yaml policy.train_global_batch_size=4
 has err 'train_global_batch_size.*8.*4|train_global_batch_size.*4.*8' "with both values"
