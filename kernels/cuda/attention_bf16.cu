@@ -4,12 +4,13 @@
  * Forward, in bf16 on the tensor cores (Dao, FlashAttention-2, 2023).
  *
  * A block has 16 MT WARPS rows of a kv head, a warp 16 MT of them with all columns of o; keys come in tiles of 64, scores and weights
- * stay in registers, where the accumulator of one product has the layout of the left operand of the next.  At the end of 512 keys o is
- * joined to that of the keys before, which lies in shared memory, each thread's for itself.  Or (`part`) each 512 keys have a block of
- * their own, which leaves (m, l, o) in memory, and a second kernel joins them by the same operations in the same order.
+ * stay in registers, where the accumulator of one product has the layout of the left operand of the next.  For d of 128 and 256 a
+ * softmax takes 32 keys, else 64: registers hold no more.  At the end of 512 keys o is joined to that of the keys before, which lies in
+ * shared memory, each thread's for itself.  Of few rows (`part`) each 512 keys have a block of their own, which leaves (m, l, o) in
+ * memory, and a second kernel joins them by the same operations in the same order.
  *
  * Operations: 4 d for each row and key; in products of 16 x 8 x 16, two of which (one where MT is 1) want one ldmatrix.x4 of 512 bytes
- * of keys or values: with MT = 2 the tensor cores and shared memory are busy about equally, 1 clock a product.  Bytes: all keys and
+ * of keys or values: with MT = 2 shared memory is busy 1.3 to 1.5 clocks a product, mma.sync about 1.6.  Bytes: all keys and
  * values once a block, from L2 after the first.  On an H200, at 790 TFLOP/s: 4096 positions of 32 heads of 128, causal: 1.4e11
  * operations, 0.17 ms; the aim is 40 % of it, which mma.sync (62 % of what wgmma does) and the softmax (one exp2 for 4 d operations) leave.
  *
