@@ -3,7 +3,7 @@
 
 /*
  * The functions of NCCL that the backend calls, found in libnccl.so.2 when several ranks start: neither a build nor one rank needs it.
- * Types are those of NVIDIA's nccl.h (tests/ci/nccl_header.cpp compares them), which is not needed either.  NCCL only moves: nothing is added by
+ * Types are written after those of NVIDIA's nccl.h, which is not needed either.  NCCL only moves: nothing is added by
  * it, so its algorithms cannot touch a value.
  */
 
