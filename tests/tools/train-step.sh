@@ -116,6 +116,15 @@ printf '%s\n%s\n' "$(first start $name)" "$(first decayed $name)" | awk -F', ' '
 	NR == 2 { for (i = 1; i <= NF; i++) if ($i == w[i] || ($i / w[i] - 0.999) ^ 2 > 1e-12) bad = 1; exit bad || NF < 8 }'
 ok $? "matrices do, by 0.999"
 
+# Nothing to learn from (B61): no token has a weight; decay moves nothing.
+awk '{ while (match($0, /"loss_weights\/policy": \[[0-9e][^]]*[1-9][^]]*\]/)) {
+	v = substr($0, RSTART, RLENGTH); k = index(v, "["); w = substr(v, k); gsub(/[0-9.e-]+/, "0.0", w)
+	$0 = substr($0, 1, RSTART - 1) substr(v, 1, k - 1) w substr($0, RSTART + RLENGTH) } print }' scored.jsonl >masked.jsonl
+run 0 "no token with a weight" cairn train-step start masked.jsonl -o masked "$@" -v
+is "$(weights masked)" "$(weights start)" "the weights are as they were"
+has err 'update skipped: none of its tokens' "and the reason is said"
+is "$(metric train/skipped_updates)" 2 "and both counted"
+
 # A gradient that is not finite: the update is skipped and counted.
 cairn export start -o hf >out
 size=$(stat -c %s hf/model.safetensors)

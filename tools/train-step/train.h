@@ -37,7 +37,7 @@ struct trainer {
 struct update_report {
 	struct loss_sums sums;
 	double grad_norm;               /* before clipping */
-	bool skipped;                   /* a gradient that is not finite */
+	bool skipped;                   /* nothing to learn from, or a gradient that is not finite */
 	long sequences, tokens;         /* with a weight that is not 0; all rows run */
 	long compared, bits_different;  /* tokens with a recorded log-probability; of them not equal in every bit */
 	double mult_error, kl_error;    /* sums over compared-with-generated tokens: exp|gen - prev|, gen's k3 */

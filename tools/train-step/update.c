@@ -231,12 +231,15 @@ static void apply_update(struct update_report *u, struct trainer *t)
 	};
 	double exponent = (double)(t->counters.updates + 1);
 
-	if (!isfinite(u->grad_norm)) {
-		const char *bad = model_bad_grad(t->m);
+	if (!u->tokens || !isfinite(u->grad_norm)) {
+		const char *bad = u->tokens ? model_bad_grad(t->m) : NULL;
 
 		u->skipped = true;
 		t->counters.skipped++;
-		log_info("update skipped: the gradient of %s is not finite", bad ? bad : "the whole");
+		if (u->tokens)
+			log_info("update skipped: the gradient of %s is not finite", bad ? bad : "the whole");
+		else
+			log_info("update skipped: none of its tokens has a weight in the loss");
 		return;
 	}
 	h.bias1 = (float)(1 - pow(t->optim.beta1, exponent));
