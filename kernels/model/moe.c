@@ -183,7 +183,7 @@ void moe_forward(const struct model *m, const struct layer *l, struct mlp_acts *
 		experts_forward(m, l, a, slots);
 	if (l->sgate)
 		shared_forward(m, l, a, t, x);
-	k->combine(y, o->o, o->place, a->weight, a->open, l->sgate ? o->shared : NULL, rows, s->k, hidden, m->t);
+	k->combine(y, o->o, o->place, a->weight, l->sgate ? a->open : NULL, l->sgate ? o->shared : NULL, rows, s->k, hidden, m->t);
 }
 
 /* How far the gates of all rows are open; and of the gradients of those, of which each rank has a part, the own rows. */
