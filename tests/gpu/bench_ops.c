@@ -235,7 +235,7 @@ static void experts(void)
 	     *xs = values(slots * H, DTYPE_BF16, 1);
 	void *y = values(slots * width, DTYPE_BF16, 1);
 	float *z = values(T * E, DTYPE_F32, 1), *weight = values(slots, DTYPE_F32, 1),
-	      *lse = values(T, DTYPE_F32, 1);
+	      *lse = values(T, DTYPE_F32, 1), *p = values(T * E, DTYPE_F32, 1);
 	float *o = values(slots * H, DTYPE_F32, 1),
 	      *dw = k->alloc((size_t)(E * width * H) * 4, "dw");
 	int *id = k->alloc((size_t)slots * 12, "ids"), *from = id + slots, *place = from + slots;
@@ -248,9 +248,9 @@ static void experts(void)
 		k->matrix_load(w + e, one);
 	}
 	report(name_of("route %ld rows, %ld of %ld", T, top, E),
-	       SECONDS(k->route(id, weight, NULL, lse, z, T, &s, false)),
-	       4. * (double)(T * E) + 8. * (double)slots, 0);
-	k->route(id, weight, NULL, lse, z, T, &s, false);
+	       SECONDS(k->route(id, weight, p, lse, z, T, &s, false)),
+	       8. * (double)(T * E) + 8. * (double)slots, 0);
+	k->route(id, weight, p, lse, z, T, &s, false);
 	report("sort slots", SECONDS(k->sort_slots(offset, from, place, id, T, &s)),
 	       12. * (double)slots, 0);
 	report("permute", SECONDS(k->permute(xs, x, from, slots, H, DTYPE_BF16)),
@@ -273,6 +273,7 @@ static void experts(void)
 	k->release(z);
 	k->release(weight);
 	k->release(lse);
+	k->release(p);
 	k->release(o);
 	k->release(dw);
 	k->release(id);
